@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use holdfast_api::pathsec::v1::KeyState::{self, *};
+use holdfast_api::pathsec::v1::{
+    KeyState::{self, *},
+    PrivateKey,
+};
 use holdfast_path_validation::{P256Signer, RouterKey};
 use holdfast_types::Asn;
 use tokio::time::Instant;
@@ -63,7 +66,7 @@ impl Stage {
     }
 
     fn states(&self) -> Vec<KeyState> {
-        self.signers.shown().iter().map(|key| key.state()).collect()
+        self.signers.shown().iter().map(PrivateKey::state).collect()
     }
 
     /// The places of the keys in use; `None`: that is not known.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdfast_api::pathsec::v1::{
-    Configuration, Empty, Job, KeyState, PathSecClient, SecretKey, Secrets, SignJob, SignReply, SignRequest,
-    Signer as Told, Signers, State, ValidateRequest,
+    Configuration, Empty, Job, KeyState, PathSecClient, PrivateKey as Shown, SecretKey, Secrets, SignJob,
+    SignReply, SignRequest, Signer as Told, Signers, State, ValidateRequest,
 };
 use holdfast_bgpsec_wire::{Nlri, Path, Segment, SignatureBlock, extend, octets_to_sign};
 use holdfast_path_validation::{P256Signer, RouterKey, Validator};
@@ -319,7 +319,7 @@ fn caches_decide_when_the_next_key_is_used() {
         let again = Running::new(&finder).await;
         again.says(full(1, &[])).await;
         assert_eq!(next(&mut watch).await, []);
-        let states = status(&bgp).await.private_keys.iter().map(|key| key.state()).collect::<Vec<_>>();
+        let states = status(&bgp).await.private_keys.iter().map(Shown::state).collect::<Vec<_>>();
         assert_eq!(states, [KeyState::Withdrawn; 2]);
     });
 }

@@ -4,10 +4,10 @@ use holdfast_api::{
     bgp::v1::BgpClient, fea::v1::FeaClient, rib::v1::RibClient, socket::v1::SocketClient,
     transport::v1::TransportClient,
 };
-use holdfast_config::Schema;
+use holdfast_config::{Config, Holds, Schema, parse_with};
 use holdfast_manager::{Message, Plan};
 
-use super::fixtures::{changes, config, ending, plan, refit, secure, told, with_vrfs};
+use super::fixtures::{FILE, changes, config, ending, plan, refit, secure, told, with_vrfs};
 
 const NOTHING: &str = "[router]\nid = \"10.0.0.9\"\nasn = 65009\n[rib]\nenabled = true\n[bgp]\nport = 1790\n";
 
@@ -23,6 +23,53 @@ fn what_is_kept_is_in_use_with_the_reload_that_brings_it() {
     for (old, new) in [(secure(&[], ""), logging.clone()), (logging, secure(&[], ""))] {
         assert_eq!(told(&old, &new), (["secrets", "transport"].map(str::to_owned).to_vec(), Vec::new()));
     }
+}
+
+/// A router that signs, with these keys of two octets.
+fn signing(keys: &[(&str, u8)], rest: &str) -> Config {
+    let entries = keys.iter().map(|(file, _)| format!("{{ asn = 65000, file = \"{file}\" }}"));
+    let entries = entries.collect::<Vec<_>>().join(", ");
+    let text = FILE.replace("asn = 65002", "asn = 65002\nbgpsec = { send = true }");
+    let text = format!("[bgpsec]\nkeys = [{entries}]\n{rest}{text}");
+    let read = |name: &str, _: Holds<'_>| {
+        let (_, octet) = keys.iter().find(|(file, _)| *file == name).expect("one of them");
+        Ok(vec![vec![*octet; 2], name.as_bytes().to_vec()])
+    };
+    parse_with(&text, "test", Schema::new([]), &read).unwrap_or_else(|wrong| panic!("{wrong}"))
+}
+
+#[test]
+fn other_private_keys_are_told_to_who_signs_and_to_nobody_else() {
+    let base = || signing(&[("a", 1), ("b", 2)], "");
+    let pathsec = (Vec::new(), vec!["secrets".to_owned(), "pathsec".to_owned()]);
+    for (new, line) in [
+        (signing(&[("a", 1), ("b", 3)], ""), "private keys changed: b"),
+        (signing(&[("b", 2), ("a", 1)], ""), "order of private keys changed"),
+        (signing(&[("a", 1)], ""), "private keys removed: b"),
+    ] {
+        assert_eq!((told(&base(), &new), changes(&base(), &new)), (pathsec.clone(), vec![line.to_owned()]));
+        assert!(ending(&base(), &new).is_empty(), "{line}");
+    }
+    let others = signing(&[("a", 1), ("b", 2)], "signing-rate = 7\n");
+    assert_eq!(told(&base(), &others), (Vec::new(), vec!["bgp".to_owned()]));
+    assert_eq!(changes(&base(), &others), ["[bgpsec] changed"]);
+    assert!(ending(&base(), &others).is_empty());
+}
+
+#[test]
+fn private_keys_are_in_no_message() {
+    let config = signing(&[("a", 0xa7)], "");
+    let nothing = holdfast_config::parse(NOTHING, "test", Schema::new([])).expect("no errors");
+    let Plan { first, then, .. } = plan(&nothing, &config);
+    let messages: Vec<_> = first.into_iter().chain(then).collect();
+    let has = |octets: &[u8]| octets.windows(2).any(|pair| pair == [0xa7; 2]);
+    assert!(messages.iter().all(|(_, message)| !has(&message.request.octets)));
+    let secret = messages
+        .iter()
+        .filter(|(_, message)| message.request.secrets.as_ref().is_some_and(|secrets| has(&secrets.octets)));
+    assert_eq!(secret.map(|(name, _)| *name).collect::<Vec<_>>(), ["pathsec"]);
+    let shown = format!("{config:?}{messages:?}");
+    assert!(!shown.contains("167, 167"), "{shown}");
 }
 
 #[test]
