@@ -248,7 +248,8 @@ fn what_bgp_knows_is_shown_while_pathsec_hangs_and_is_counted() -> Result<()> {
     // One second, and what a busy machine needs to start the program.
     ensure!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let expected = serde_json::json!({
-        "router_keys": null, "verified": null, "remembered": null, "failed": null, "memory_octets": null,
+        "router_keys": null, "verified": null, "remembered": null, "failed": null, "signed": null,
+        "private_keys": null, "memory_octets": null,
         "queued_hops": 0,
         "peers": [{
             "name": "signer", "sent": [], "received": [], "valid": 0, "not_valid": 0, "unverified": 0,

@@ -1,4 +1,4 @@
-//! `show bgpsec`: routers' keys, what has been verified, and what is to be.
+//! `show bgpsec`: routers' keys, what has been verified, and what is to be; and what is signed with which private key.
 //!
 //! Two processes are asked at once. What `bgp` knows is shown whether `pathsec` answers or not.
 
@@ -6,8 +6,9 @@ use std::{io, io::Write, time::Duration};
 
 use holdfast_api::{
     bgp::v1::{BgpClient, NeighborBgpsec, ShowNeighborsRequest},
-    pathsec::v1::{Empty, PathSecClient, PathSecStatus},
+    pathsec::v1::{Empty, KeyState, PathSecClient, PathSecStatus, PrivateKey},
 };
+use holdfast_types::Ski;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -83,10 +84,60 @@ fn to_json(status: Option<&PathSecStatus>, peers: &[Peer]) -> Value {
         "verified": said(|status| status.verified),
         "remembered": said(|status| status.remembered),
         "failed": said(|status| status.failed),
+        "signed": said(|status| status.signed),
+        "private_keys": status.map(|status| status.private_keys.iter().map(key_json).collect::<Vec<_>>()),
         "queued_hops": queued_hops(peers),
         "memory_octets": said(|status| status.memory_octets),
         "peers": peers.iter().map(peer).collect::<Vec<_>>(),
     })
+}
+
+fn key_json(key: &PrivateKey) -> Value {
+    json!({ "asn": key.asn, "ski": ski(key), "state": state(key.state()), "signed": key.signed })
+}
+
+/// As files of keys have it in their names.
+fn ski(key: &PrivateKey) -> String {
+    <[u8; 20]>::try_from(&*key.ski).map(|octets| Ski(octets).to_string()).unwrap_or_default()
+}
+
+fn state(state: KeyState) -> &'static str {
+    match state {
+        // Nobody has heard of the caches yet.
+        KeyState::Unspecified => "unknown",
+        KeyState::InUse => "in-use",
+        KeyState::Superseded => "superseded",
+        KeyState::Waiting => "waiting",
+        KeyState::Unpublished => "unpublished",
+        KeyState::Withdrawn => "withdrawn",
+        KeyState::Foreign => "foreign",
+    }
+}
+
+/// Whether somebody has to do something about it.
+fn is_alarming(state: KeyState) -> bool {
+    match state {
+        KeyState::Unpublished | KeyState::Withdrawn | KeyState::Foreign => true,
+        KeyState::Unspecified | KeyState::InUse | KeyState::Superseded | KeyState::Waiting => false,
+    }
+}
+
+/// The private keys, if there are any; `!` marks those that somebody has to do something about.
+fn write_keys(keys: &[PrivateKey], out: &mut dyn Write) -> io::Result<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&["", ">AS", "Private key", "State", ">Signatures"]);
+    for key in keys {
+        table.row([
+            if is_alarming(key.state()) { "!" } else { "" }.to_owned(),
+            key.asn.to_string(),
+            ski(key),
+            state(key.state()).to_owned(),
+            key.signed.to_string(),
+        ]);
+    }
+    table.write(out)
 }
 
 fn write(status: &Result<PathSecStatus, Failure>, peers: &[Peer], out: &mut dyn Write) -> io::Result<()> {
@@ -99,6 +150,7 @@ fn write(status: &Result<PathSecStatus, Failure>, peers: &[Peer], out: &mut dyn 
                 "Signatures: {} verified, {} of them bad, {} remembered",
                 status.verified, status.failed, status.remembered
             )?;
+            write_keys(&status.private_keys, out)?;
         }
         Err(_) if peers.is_empty() => writeln!(out, "No peer has `bgpsec`")?,
         Err(failure) => writeln!(out, "Routers' keys and signatures: not known ({failure})")?,
@@ -139,11 +191,42 @@ mod tests {
         }
     }
 
+    /// Of one private key in use, and one that is not published.
+    fn keys() -> PathSecStatus {
+        let key = |asn, octet, state: KeyState, signed| PrivateKey {
+            asn,
+            ski: vec![octet; 20],
+            state: state.into(),
+            signed,
+        };
+        let private_keys =
+            vec![key(64_496, 1, KeyState::InUse, 5), key(64_497, 0xab, KeyState::Unpublished, 0)];
+        PathSecStatus { private_keys, signed: 5, ..PathSecStatus::default() }
+    }
+
+    #[test]
+    fn a_private_key_that_signs_nothing_is_marked_where_somebody_has_to_act() {
+        let mut out = Vec::new();
+        write(&Ok(keys()), &[], &mut out).expect("a buffer");
+        let text = String::from_utf8(out).expect("text");
+        let line = |word: &str| text.lines().find(|line| line.contains(word)).expect("there is one");
+        assert!(!line("in-use").contains('!') && line("in-use").ends_with(" 5"), "{text}");
+        assert!(line("unpublished").starts_with('!'), "{text}");
+        assert!(line("unpublished").contains(&format!("64497  {}", "AB".repeat(20))), "{text}");
+        let words: Vec<_> = (0..=6)
+            .map(|number| KeyState::try_from(number).expect("a state"))
+            .map(|key| format!("{}{}", state(key), if is_alarming(key) { "!" } else { "" }))
+            .collect();
+        let expected =
+            ["unknown", "in-use", "superseded", "waiting", "unpublished!", "withdrawn!", "foreign!"];
+        assert_eq!(words, expected);
+    }
+
     #[test]
     fn all_counts_are_there_and_null_is_what_pathsec_has_not_said() {
         let none = json!({
             "router_keys": null, "verified": null, "remembered": null, "failed": null,
-            "queued_hops": 9, "memory_octets": null,
+            "signed": null, "private_keys": null, "queued_hops": 9, "memory_octets": null,
             "peers": [
                 { "name": "a", "sent": [], "received": [], "valid": 1, "not_valid": 0, "unverified": 0,
                   "queued_hops": 4, "incomplete": false },
@@ -152,10 +235,14 @@ mod tests {
             ],
         });
         assert_eq!(to_json(None, &[peer("a", 1, 4), peer("b", 0, 5)]), none);
-        let status = PathSecStatus { router_keys: 2, ..PathSecStatus::default() };
+        let status = PathSecStatus { router_keys: 2, ..keys() };
         let shown = json!({
             "router_keys": 2, "verified": 0, "remembered": 0, "failed": 0,
-            "queued_hops": 0, "memory_octets": 0, "peers": [],
+            "signed": 5, "queued_hops": 0, "memory_octets": 0, "peers": [],
+            "private_keys": [
+                { "asn": 64496, "ski": "01".repeat(20), "state": "in-use", "signed": 5 },
+                { "asn": 64497, "ski": "AB".repeat(20), "state": "unpublished", "signed": 0 },
+            ],
         });
         assert_eq!(to_json(Some(&status), &[]), shown);
     }
