@@ -4,6 +4,7 @@
 //!  10.0.1.2: speaker, AS 64511, and spki-cache ── 10.0.1.1, AS 65000: Holdfast
 //! ```
 
+mod keys;
 mod second;
 mod sessions;
 

@@ -194,7 +194,8 @@ fn a_thread_signs_between_two_jobs_that_it_judges() {
         let signed = bgp.sign(SignRequest { jobs: vec![key.job(vec![1])] });
         status(&bgp).await;
         gate.pass(1);
-        assert_eq!(signed.await.expect("signed").signatures.len(), 1);
+        let signed = timeout(Duration::from_secs(60), signed).await.expect("the gate is shut");
+        assert_eq!(signed.expect("signed").signatures.len(), 1);
         gate.open();
         judged.await.expect("judged");
     });
