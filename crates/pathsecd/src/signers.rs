@@ -66,21 +66,14 @@ struct Held {
 pub(crate) struct Signers {
     keys: Vec<Held>,
     ases: BTreeSet<Asn>,
-    caches: Caches,
+    /// Since when there are caches; `None`: there are none.
+    caches: Option<Instant>,
+    /// What they publish is known. That may be before it is known that they are there.
+    is_heard: bool,
+    /// The manager has said all this.
+    is_configured: bool,
     /// What is in use has been decided.
     is_decided: bool,
-}
-
-/// Those who publish keys.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-enum Caches {
-    /// There are none, as far as is known.
-    #[default]
-    None,
-    /// Nothing was heard of them since then.
-    Awaited(Instant),
-    /// What they publish is known.
-    Heard,
 }
 
 impl Signers {
@@ -94,15 +87,14 @@ impl Signers {
         is_published: impl Fn(&RouterKey) -> bool,
         now: Instant,
     ) {
-        self.caches = match (has_caches, self.caches) {
-            (false, _) => Caches::None,
-            (true, Caches::None) => Caches::Awaited(now),
-            (true, before) => before,
-        };
+        // Of caches that there were before nothing is known any more.
+        self.is_heard &= has_caches;
+        self.caches = has_caches.then(|| self.caches.unwrap_or(now));
         let mut before = std::mem::take(&mut self.keys);
         self.keys = given.iter().map(|given| Held::of(given, &mut before, now)).collect();
         self.ases = ases;
-        if self.caches == Caches::Heard {
+        self.is_configured = true;
+        if self.is_heard {
             self.publish(is_published, false);
         }
     }
@@ -110,9 +102,7 @@ impl Signers {
     /// What caches publish has changed. `withdraws`: a cache that lives says that the rest is gone; otherwise some have only
     /// expired.
     pub(crate) fn heard(&mut self, is_published: impl Fn(&RouterKey) -> bool, withdraws: bool) {
-        if let Caches::Awaited(_) = self.caches {
-            self.caches = Caches::Heard;
-        }
+        self.is_heard = true;
         self.publish(is_published, withdraws);
     }
 
@@ -131,8 +121,8 @@ impl Signers {
         for held in &mut self.keys {
             held.has_begun |= held.given.sign_from <= wall;
         }
-        let is_open = self.is_open(now);
-        self.is_decided |= !is_open;
+        let is_open = self.decided_at().is_some_and(|at| now < at);
+        self.is_decided |= self.is_configured && !is_open;
         // From the last to the first: the first that is met is in use.
         let mut used = HashSet::new();
         let mut states: Vec<_> =
@@ -142,22 +132,18 @@ impl Signers {
         keys.filter_map(|(held, state)| held.become_state(state, now)).collect()
     }
 
-    /// Nothing is decided yet about keys that somebody may publish.
-    fn is_open(&self, now: Instant) -> bool {
+    /// Until when nothing is decided, where there are keys of ours that caches may publish which nobody has heard.
+    fn decided_at(&self) -> Option<Instant> {
         let is_ours = |held: &Held| self.ases.contains(&held.given.key.public.asn);
-        match self.caches {
-            Caches::Awaited(since) => now < since + PATIENCE && self.keys.iter().any(is_ours),
-            Caches::None | Caches::Heard => false,
-        }
+        let since = self.caches.filter(|_| !self.is_heard && self.keys.iter().any(is_ours));
+        since.map(|since| since + PATIENCE)
     }
 
     /// `used` has the AS and the suite of the keys that are in use.
     fn state(&self, held: &Held, is_open: bool, used: &mut HashSet<(Asn, u8)>) -> KeyState {
         let key = &held.given.key;
-        let publication = match self.caches {
-            Caches::Heard => held.publication,
-            Caches::None | Caches::Awaited(_) => Publication::Published,
-        };
+        let counts = self.caches.is_some() && self.is_heard;
+        let publication = if counts { held.publication } else { Publication::Published };
         match publication {
             _ if !self.ases.contains(&key.public.asn) => KeyState::Foreign,
             _ if is_open && held.state != KeyState::Foreign => held.state,
@@ -206,10 +192,7 @@ impl Signers {
     /// After how long something is to be [decided](Self::decide) again, if nothing else happens.
     pub(crate) fn timeout(&self, now: Instant, wall: u64) -> Option<Duration> {
         let until = |at: Instant| at.saturating_duration_since(now);
-        let open = match self.caches {
-            Caches::Awaited(since) if self.is_open(now) => Some(until(since + PATIENCE)),
-            Caches::Awaited(_) | Caches::None | Caches::Heard => None,
-        };
+        let open = self.decided_at().filter(|at| now < *at).map(until);
         let of_key = |held: &Held| match held.state {
             KeyState::Waiting => {
                 Some(Duration::from_secs(held.given.sign_from.saturating_sub(wall)).min(GLANCE))

@@ -119,6 +119,15 @@ fn the_next_key_is_in_use_when_a_cache_publishes_it() {
 }
 
 #[test]
+fn what_was_heard_before_the_configuration_counts() {
+    let mut stage = Stage::new(&[0, 0]);
+    stage.heard(&[0], true);
+    assert_eq!(stage.in_use(), None, "there are no keys yet");
+    assert_eq!(stage.configure(true), [InUse]);
+    assert_eq!(stage.in_use(), Some(vec![0]));
+}
+
+#[test]
 fn a_dead_cache_keeps_nobody_from_signing_and_counts_when_it_speaks() {
     let mut stage = Stage::new(&[0, 0]);
     stage.configure(true);
