@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use holdfast_api::pathsec::v1::{
-    Configuration, Empty, Job, KeyState, PathSecClient, PrivateKey as Shown, SecretKey, Secrets, SignJob,
-    SignReply, SignRequest, Signer as Told, Signers, State, ValidateRequest,
+use holdfast_api::{
+    pathsec::v1::{
+        Configuration, Empty, Job, KeyState, PathSecClient, PrivateKey as Shown, SecretKey, Secrets, SignJob,
+        SignReply, SignRequest, Signer as Told, Signers, State, ValidateRequest,
+    },
+    rpki::v1::Piece,
 };
 use holdfast_bgpsec_wire::{Nlri, Path, Segment, SignatureBlock, extend, octets_to_sign};
 use holdfast_path_validation::{P256Signer, RouterKey, Validator};
@@ -310,11 +313,14 @@ fn caches_decide_when_the_next_key_is_used() {
         assert_eq!(next(&mut watch).await, [b.told()]);
         // Nobody confirms them any more.
         let both = [public_a.clone(), public_b.clone()];
-        running.says(holdfast_api::rpki::v1::Piece { expired: true, ..delta(3, &[], &both) }).await;
+        let expired = |piece| Piece { expired: true, ..piece };
+        running.says(expired(delta(3, &[], &both))).await;
         assert!(is_silent(&mut watch, 200).await);
         assert_eq!(status(&bgp).await.router_keys, 0, "they have left");
-        running.says(delta(4, &both, &[])).await;
-        running.says(delta(5, &[], std::slice::from_ref(&public_b))).await;
+        running.says(expired(delta(4, &[], &[]))).await;
+        assert!(is_silent(&mut watch, 10).await, "others have expired as well");
+        running.says(delta(5, &both, &[])).await;
+        running.says(delta(6, &[], std::slice::from_ref(&public_b))).await;
         assert_eq!(next(&mut watch).await, [a.told()], "withdrawn");
         drop(running);
         let again = Running::new(&finder).await;
