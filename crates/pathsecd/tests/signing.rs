@@ -114,6 +114,8 @@ fn signatures_are_good_for_whoever_has_the_public_key() {
         let reply = bgp.validate(ValidateRequest { jobs: jobs.split_off(1) }).await.expect("judged");
         assert_eq!((reply.verdicts[0].state(), reply.verdicts[0].verified), (State::Valid, 2));
 
+        // A reload gives the same keys anew.
+        configure(&scene, &[&keys[0], &keys[1]], false).await;
         let status = status(&bgp).await;
         let counts: Vec<_> =
             status.private_keys.iter().map(|key| (key.asn, key.state(), key.signed)).collect();
