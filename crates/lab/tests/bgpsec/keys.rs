@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,9 @@ use holdfast_lab::{
 use serde_json::{Value, json};
 
 use super::{Directory, LIMIT, Running, key, serve};
+
+/// What the router originates.
+const NETWORK: &str = "192.0.2.0/24";
 
 /// Signs with these keys, which a cache is asked about.
 fn configuration(keys: &[&str]) -> String {
@@ -33,6 +37,8 @@ address = "10.0.1.2"
 port = 8282
 refresh = 1
 retry = 1
+[[bgp.network]]
+prefix = "{NETWORK}"
 [bgpsec]
 keys = [{}]
 "#,
@@ -116,4 +122,46 @@ fn private_keys_follow_caches_reloads_and_deaths_and_are_seen_by_nobody() -> Res
     let secret = text_a.lines().nth(1).context("base64")?;
     ensure!(!shown.contains(secret), "{shown}");
     cache.still_runs()
+}
+
+/// What a neighbour is sent is valid for whoever has the public key; the verdict as JSON.
+fn sent(star: &Star, directory: &Directory) -> Result<Value> {
+    let script = format!(
+        "connect 10.0.1.1\nopen as 64511 hold 30 family ipv4-unicast bgpsec receive ipv4 capability 64:0000\n\
+         establish\nawait update announces {NETWORK} with 33 without 2 within 20s\nsave signed\n"
+    );
+    fs::write(directory.0.join("script"), script)?;
+    let program = binary()?;
+    let program = program.to_str().context("the path is text")?;
+    let mut speaker = star.neighbor(1).command(program);
+    let output = speaker.arg("speaker").arg(directory.0.join("script")).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut verify = Command::new(program);
+    verify.args(["bgpsec", "verify", "--local-as", "64511", "--peer-as", "65000", "--json", "--update"]);
+    verify.arg(format!("@{}", directory.0.join("signed").display()));
+    let output = verify.arg("--key-dir").arg(directory.0.join("keys")).output()?;
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_neighbour_is_sent_what_the_key_in_use_has_signed() -> Result<()> {
+    let (star, directory) = (Star::new(1)?, Directory::new("signed")?);
+    let [a, b] = ["a", "b"].map(|name| make(&directory, name));
+    let [(text_a, public_a, a), (text_b, public_b, b)] = [a?, b?];
+    serve(&directory.0, &public_a)?;
+    let _cache = cache(&star, &directory.0)?;
+    let files = [("a.pem", text_a), ("b.pem", text_b)].map(|(name, text)| (name.to_owned(), text));
+    let router = Router::start_with_files(&star.router, &configuration(&["a", "b"]), &files.into())?;
+    until(&router, &[(&a, "in-use"), (&b, "unpublished")])?;
+    let is_signed_with = |ski: &str| -> Result<()> {
+        let verdict = sent(&star, &directory).with_context(|| router.log_tail())?;
+        ensure!(verdict["verdict"] == "Valid", "{verdict}");
+        ensure!(verdict["hops"][0]["signatures"][0]["ski"] == ski, "{verdict}");
+        Ok(())
+    };
+    is_signed_with(&a)?;
+    serve(&directory.0, &public_b)?;
+    until(&router, &[(&a, "superseded"), (&b, "in-use")])?;
+    is_signed_with(&b)
 }
