@@ -19,6 +19,7 @@ pub(crate) use self::{
     chain::SetIndex,
     outgoing::{Outgoing, Run, Target},
     recipients::{Before, Recipients, Side},
+    signed::goes_on,
 };
 use self::{
     chain::{Announced, Chain, END, Signable, attributes, encode_chain},

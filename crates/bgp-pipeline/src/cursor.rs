@@ -213,6 +213,11 @@ impl<P: IpPrefix> Cursor<P> {
         std::mem::replace(&mut self.blocked, blocked) != blocked
     }
 
+    /// Whether a route of a prefix waits to be signed; then, whether it was announced with an AS_PATH meanwhile.
+    pub(crate) fn waits(&self, prefix: P) -> Option<bool> {
+        self.pending.as_ref()?.waits(prefix)
+    }
+
     pub(crate) fn pending_memory(&self) -> usize {
         self.pending.as_ref().map_or(0, |pending| pending.memory())
     }

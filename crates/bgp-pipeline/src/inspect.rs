@@ -3,9 +3,11 @@
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
-    Drops, PathState, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts,
+    Drops, PathState, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, Unsigned,
+    adj_rib_out::goes_on,
     core::{Core, family_index},
     fanout::Change,
+    path::Path,
     sets::Owner,
     table::Table,
     update_group::{Streams, stream::Stream},
@@ -188,15 +190,15 @@ impl Pipeline {
         routes
     }
 
-    /// The peers that are told of the prefix's best path, or of others if they are sent several.
-    pub fn advertised_to(&mut self, prefix: Prefix) -> Vec<PeerIndex> {
-        let mut told = match prefix {
-            Prefix::V4(prefix) => advertised(&self.v4, &mut self.core, &self.streams, prefix),
-            Prefix::V6(prefix) => advertised(&self.v6, &mut self.core, &self.streams, prefix),
+    /// The peers that are told of the prefix's best path, or of others if they are sent several; and how.
+    pub fn sent_to(&mut self, prefix: Prefix) -> Vec<SentTo> {
+        let mut sent = match prefix {
+            Prefix::V4(prefix) => sent(&self.v4, &mut self.core, &self.streams, prefix),
+            Prefix::V6(prefix) => sent(&self.v6, &mut self.core, &self.streams, prefix),
         };
-        told.sort_unstable();
-        told.dedup();
-        told
+        sent.sort_by_key(|sent| sent.peer);
+        sent.dedup_by_key(|sent| sent.peer);
+        sent
     }
 
     /// Interned attribute sets.
@@ -219,6 +221,26 @@ impl Pipeline {
     }
 }
 
+/// A peer that is told of a route, and how.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SentTo {
+    /// The peer.
+    pub peer: PeerIndex,
+    /// Whether with signatures.
+    pub secured: SentSecured,
+}
+
+/// Whether a route goes to a peer with signatures (RFC 8205).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SentSecured {
+    /// It does.
+    Yes,
+    /// It will, when it is signed; until then the peer has what it had.
+    Waiting,
+    /// It goes with an AS_PATH.
+    No(Unsigned),
+}
+
 impl Pipeline {
     fn memory_of_places(&self) -> usize {
         let sessions = self.peers.iter().flatten().filter_map(|peer| peer.session.as_ref());
@@ -232,27 +254,28 @@ fn told<P: IpPrefix>(change: Change<P>) -> Option<(Prefix, bool)> {
 }
 
 /// Who is told of some path to the prefix.
-fn advertised<P: IpPrefix>(
-    table: &Table<P>,
-    core: &mut Core,
-    streams: &Streams,
-    prefix: P,
-) -> Vec<PeerIndex> {
-    let mut told = Vec::new();
+fn sent<P: IpPrefix>(table: &Table<P>, core: &mut Core, streams: &Streams, prefix: P) -> Vec<SentTo> {
+    let mut sent = Vec::new();
     let paths = table.rib.paths(prefix);
-    for (_, Stream { group, members, .. }) in streams.iter() {
-        if prefix.length() == 0 && group.export.default_route.is_some() {
-            told.extend(members.iter());
-            continue;
-        }
+    for (_, stream) in streams.iter() {
+        let Stream { group, members, .. } = stream;
         let mut looked_at = paths.clone();
-        group.select(core, prefix, &mut looked_at);
+        match group.export.default_route.filter(|_| prefix.length() == 0) {
+            Some(set) => looked_at = std::iter::once(Path::default_route(set)).collect(),
+            None => group.select(core, prefix, &mut looked_at),
+        }
         for path in looked_at {
             let from = core.sources.get(path.source).peer;
-            if group.judge(core, prefix, path).is_some() {
-                told.extend(members.iter().filter(|peer| Some(*peer) != from));
-            }
+            let Some(judged) = group.judge(core, prefix, path) else { continue };
+            let secured = match (goes_on::<P>(core, group, path, judged), stream.waits(prefix.into())) {
+                (Err(why), _) => SentSecured::No(why),
+                (Ok(()), Some(true)) => SentSecured::No(Unsigned::NoSigner),
+                (Ok(()), Some(false)) => SentSecured::Waiting,
+                (Ok(()), None) => SentSecured::Yes,
+            };
+            let told = members.iter().filter(|peer| Some(*peer) != from);
+            sent.extend(told.map(|peer| SentTo { peer, secured }));
         }
     }
-    told
+    sent
 }

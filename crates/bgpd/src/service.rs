@@ -628,13 +628,14 @@ impl BgpServer for Server {
         if views.is_empty() {
             return Err(no_route(&request.destination));
         }
-        let told = speaker.pipeline.advertised_to(prefix);
-        let name = |index: &PeerIndex| speaker.sessions.slot(*index).map(|slot| slot.neighbor.name.clone());
-        let advertised_to = told.iter().filter_map(name).collect();
+        let sent = speaker.pipeline.sent_to(prefix);
+        let sent_to: Vec<_> = sent.into_iter().filter_map(|sent| show::sent_to(&speaker, sent)).collect();
+        let advertised_to = sent_to.iter().map(|sent| sent.peer.clone()).collect();
         let vrps = bgp.surroundings.validation.covering(prefix);
         Ok(Paths {
             prefixes: show::prefixes(&speaker, vec![(prefix, views)], |_| true),
             advertised_to,
+            sent_to,
             validates: vrps.is_some(),
             vrps: vrps.iter().flatten().map(ToString::to_string).collect(),
         })

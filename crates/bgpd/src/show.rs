@@ -7,8 +7,8 @@ use std::{
 
 use holdfast_api::bgp::v1 as api;
 use holdfast_bgp_pipeline::{
-    AggregateView, DropReason, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind,
-    SignatureFault, SignatureView,
+    AggregateView, DropReason, Dropped, NeighborView, PathState, PathView, PeerIndex, PeerKind, SentSecured,
+    SentTo, SignatureFault, SignatureView,
 };
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::{MessageType, attribute::code};
@@ -258,6 +258,17 @@ fn bgpsec(speaker: &Speaker, index: PeerIndex, slot: &Slot) -> api::NeighborBgps
         queued_hops: counts.queued_hops,
         incomplete: negotiated.is_some_and(|agreed| agreed.lacks_bgpsec),
     }
+}
+
+/// A peer that a route is sent to.
+pub(crate) fn sent_to(speaker: &Speaker, SentTo { peer, secured }: SentTo) -> Option<api::SentTo> {
+    let peer = speaker.sessions.slot(peer)?.neighbor.name.clone();
+    let (signed, why, reason) = match secured {
+        SentSecured::Yes => (true, "", String::new()),
+        SentSecured::Waiting => (false, "waiting", "it waits to be signed".into()),
+        SentSecured::No(why) => (false, why.word(), why.to_string()),
+    };
+    Some(api::SentTo { peer, signed, why: why.into(), reason })
 }
 
 /// What is known of a path's signatures.

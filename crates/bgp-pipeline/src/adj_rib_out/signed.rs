@@ -23,10 +23,13 @@ use super::{
 };
 use crate::{
     core::Core,
-    export::rules::Export,
+    export::{
+        Group,
+        rules::{Export, ExportDecision},
+    },
     journal::{AttributeHasher, format},
     path::{Path, SetId, SourceId},
-    rewrite::export::ExportedNextHop,
+    rewrite::{self, export::ExportedNextHop},
     seam::StreamKey,
     signatures::{has_secure_path, secure_path},
     signing::{
@@ -200,7 +203,7 @@ impl<P: IpPrefix> Window<P> {
         let (place, value) = as_path(&self.attributes)?;
         let export = &recipients.group(chain.side).export;
         let signable = chain.signable?;
-        let onward = onward::<P>(core, export, signable, chain, AsPath::new(value));
+        let onward = onward::<P>(core, export, signable, chain.judged.set, AsPath::new(value));
         self.attributes.drain(place);
         if onward == Onward::Unchanged {
             let path = secure_path(core.sets.attributes(chain.judged.set))?;
@@ -336,18 +339,18 @@ fn hash(
     hash
 }
 
-/// How the routes of a chain go on.
+/// How routes go on of which a group is told this set.
 fn onward<P: IpPrefix>(
     core: &Core,
     export: &Export,
     signable: Signable,
-    chain: &Chain,
+    set: SetId,
     as_path: AsPath<'_>,
 ) -> Onward {
     let Some(signing) = export.signs::<P>() else { return Onward::Plain(Unsigned::NotAgreed) };
     let class = core.classes.get(core.sets.class(signable.received));
-    let signed = secure_path(core.sets.attributes(chain.judged.set));
-    let is_ours = class.rules.is_none() || is_originated(core, export, (signable.received, chain.judged.set));
+    let signed = secure_path(core.sets.attributes(set));
+    let is_ours = class.rules.is_none() || is_originated(core, export, (signable.received, set));
     let secured = class.rules.and_then(|rules| rules.bgpsec).filter(|_| !is_ours);
     if signable.is_aggregate {
         return Onward::Plain(Unsigned::Aggregate);
@@ -359,6 +362,28 @@ fn onward<P: IpPrefix>(
     };
     let (own, outer) = (core.speaker.asn, core.speaker.outer_asn());
     Onward::of(&route, &Towards { kind: export.kind, own, outer, known_as: export.known_as, signing })
+}
+
+/// How a path goes on to a group that it was judged for.
+pub(crate) fn goes_on<P: IpPrefix>(
+    core: &Core,
+    group: &Group,
+    path: Path,
+    judged: ExportDecision,
+) -> Result<(), Unsigned> {
+    let export = &group.export;
+    export.signs::<P>().ok_or(Unsigned::NotAgreed)?;
+    if !is_signable(core, export, path, judged.set) {
+        return Err(Unsigned::Received);
+    }
+    let mut bytes = Vec::new();
+    rewrite::export::attributes(core, export, judged, &group.edits(judged.outcome), None, &mut bytes);
+    let (_, value) = as_path(&bytes).ok_or(Unsigned::Changed)?;
+    let signable = Signable { received: path.set, is_aggregate: path.source == SourceId::AGGREGATED };
+    match onward::<P>(core, export, signable, judged.set, AsPath::new(value)) {
+        Onward::Plain(why) => Err(why),
+        Onward::Unchanged | Onward::Signed(_) | Onward::Undecided => Ok(()),
+    }
 }
 
 /// Whether a path may be sent with signatures; `set` is what the peers are told of it.

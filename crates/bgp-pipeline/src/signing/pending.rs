@@ -116,6 +116,18 @@ impl<P: IpPrefix> Pending<P> {
         !self.ready.is_empty() || !self.later.is_empty() && self.asked < MOST_ASKED / 2
     }
 
+    /// Whether a route of a prefix is put off; then, whether the members have it with an AS_PATH meanwhile.
+    pub(crate) fn waits(&self, prefix: P) -> Option<bool> {
+        let of_it = |(route, waiting): (&Identified<P>, &Waiting)| {
+            (route.prefix == prefix).then_some(waiting.is_plain)
+        };
+        match self.routes.get(&Identified { identifier: 0, prefix }) {
+            Some(waiting) => Some(waiting.is_plain),
+            // Few: somebody asks by hand, and only where several paths are told.
+            None => self.routes.iter().find_map(of_it),
+        }
+    }
+
     /// Whether a route waits for a job.
     pub(crate) fn awaits(&self, route: Identified<P>) -> bool {
         self.routes.get(&route).is_some_and(|waiting| waiting.state == State::Asked)

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
-use holdfast_types::{Ipv4Prefix, Ipv6Prefix};
+use holdfast_types::{Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use super::{
     chunk::{Chunk, Messages},
@@ -160,6 +160,14 @@ impl Stream {
     /// Whether its walk is for other keys, and nothing else: routes are signed again at a rate.
     pub(crate) fn is_signed_again(&self) -> bool {
         self.changing && self.group.export.has_other_keys(&self.previous.export)
+    }
+
+    /// Whether a route of a prefix waits to be signed; then, whether it was announced with an AS_PATH meanwhile.
+    pub(crate) fn waits(&self, prefix: Prefix) -> Option<bool> {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.waits(prefix),
+            Prefix::V6(prefix) => self.v6.waits(prefix),
+        }
     }
 
     /// Whether walks wait from now on; whether that is new.

@@ -12,8 +12,8 @@ use holdfast_types::{Family, Prefix};
 use crate::tests::pipeline::behaviour::{always, attributes, up};
 use crate::tests::pipeline::journal::Entries;
 use crate::tests::pipeline::speaker::{
-    Sink, announcement, announcement_of, checked, ebgp, facts, frozen, prefix, settle, speaker, thaw,
-    withdrawal, withdrawal_of,
+    Sink, advertised_to, announcement, announcement_of, checked, ebgp, facts, frozen, prefix, settle,
+    speaker, thaw, withdrawal, withdrawal_of,
 };
 
 const P: &str = "203.0.113.0/24";
@@ -135,7 +135,7 @@ fn who_takes_several_paths_is_told_each_and_a_plain_peer_what_it_always_was() {
     assert_eq!(held(&sinks[0].1, P), [Some(1), Some(2)]);
     assert_eq!(sinks[1].1.routes.len(), 1);
     assert_eq!(pipeline.counts(peer, Family::IPV4_UNICAST).announced, 2);
-    assert_eq!(pipeline.advertised_to(prefix(P)), [two, peer, plain]);
+    assert_eq!(advertised_to(&mut pipeline, prefix(P)), [two, peer, plain]);
     let session = pipeline.shown_session(peer, NeighborView::Advertised).expect("up");
     let told = pipeline.neighbor_routes(session, NeighborView::Advertised, Family::IPV4_UNICAST, None, 10);
     let told = told.expect("up");

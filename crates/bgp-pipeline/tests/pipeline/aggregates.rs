@@ -13,7 +13,7 @@ use holdfast_types::{Asn, Family, Prefix};
 use crate::tests::pipeline::{
     behaviour::{always, up},
     journal::Entries,
-    speaker::{OUR_AS, Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
+    speaker::{OUR_AS, Sink, advertised_to, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };
 
 const A: &str = "10.0.0.0/8";
@@ -155,7 +155,7 @@ fn what_is_summarised_is_kept_back_from_peers_and_from_nobody_else() {
     let expected =
         [("10.0.0.0/8", true), ("10.1.0.0/16", false), ("10.1.2.0/24", false), ("192.0.2.0/24", false)];
     assert_eq!(router.rib(), expected.map(|(route, drops)| (route.to_owned(), drops)));
-    assert_eq!(router.pipeline.advertised_to(prefix("10.1.0.0/16")), []);
+    assert_eq!(advertised_to(&mut router.pipeline, prefix("10.1.0.0/16")), []);
     let to = router.sinks[0].0;
     let session = router.pipeline.shown_session(to, NeighborView::Withheld).expect("it is up");
     let page =

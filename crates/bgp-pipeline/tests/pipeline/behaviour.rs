@@ -10,7 +10,7 @@ use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
 
 use crate::tests::pipeline::speaker::{
-    Held, Sink, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
+    Held, Sink, advertised_to, announcement, checked, ebgp, facts, ibgp, prefix, settle, speaker, withdrawal,
 };
 
 pub(crate) fn attributes(peer: u8, communities: &[u32]) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn a_route_goes_to_everyone_but_its_sender_with_our_as_and_our_next_hop() {
     let med = holdfast_bgp_wire::Attributes(&held.attributes).med();
     assert_eq!((med, sinks[0].1.routes.len()), (None, 0), "a MED stays between two ASes");
     assert_eq!(sinks[1].1.end_of_rib, Family::ALL);
-    assert_eq!(pipeline.advertised_to(prefix(P)), [to]);
+    assert_eq!(advertised_to(&mut pipeline, prefix(P)), [to]);
     assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, 1);
     assert_eq!(pipeline.counts(from, Family::IPV4_UNICAST).announced, 0);
 }

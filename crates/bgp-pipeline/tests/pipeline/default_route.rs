@@ -10,7 +10,7 @@ use holdfast_types::{Family, Prefix};
 use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
     journal::Entries,
-    speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
+    speaker::{Sink, advertised_to, announcement, checked, ebgp, facts, prefix, settle, withdrawal},
 };
 
 const P: &str = "203.0.113.0/24";
@@ -93,7 +93,7 @@ fn it_comes_and_goes_with_the_configuration_and_with_a_refresh_again() {
     assert_eq!(told[0].1.bytes, sinks[0].1.routes[&defaults()[0]].attributes);
     let kept = shown(&mut pipeline, NeighborView::Withheld);
     assert_eq!(kept[0].1.state, PathState::Withheld(Withheld::OwnDefault));
-    assert_eq!(pipeline.advertised_to(defaults()[0]), [to]);
+    assert_eq!(advertised_to(&mut pipeline, defaults()[0]), [to]);
     let before = sinks[0].1.messages;
     pipeline.route_refresh(to, Family::IPV6_UNICAST);
     settle(&mut pipeline, &mut sinks);

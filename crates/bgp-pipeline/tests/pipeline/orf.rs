@@ -8,7 +8,7 @@ use holdfast_types::{Family, Prefix};
 
 use crate::tests::pipeline::{
     behaviour::{always, attributes, up},
-    speaker::{Sink, announcement, checked, ebgp, facts, prefix, settle, thaw, withdrawal},
+    speaker::{Sink, advertised_to, announcement, checked, ebgp, facts, prefix, settle, thaw, withdrawal},
 };
 
 const V4: Family = Family::IPV4_UNICAST;
@@ -112,7 +112,7 @@ fn routes_of_one_update_are_judged_one_by_one_and_shown_with_the_reason() {
     pipeline.update(from, &announcement(&attributes(1, &[9]), &prefixes())).expect("taken");
     settle(&mut pipeline, &mut sinks);
     assert_eq!(held(&sinks[0].1), [prefixes()[1]]);
-    assert_eq!(pipeline.advertised_to(prefixes()[0]), []);
+    assert_eq!(advertised_to(&mut pipeline, prefixes()[0]), []);
     let session = pipeline.shown_session(to, NeighborView::Withheld).expect("it is up");
     let page = pipeline.neighbor_routes(session, NeighborView::Withheld, V4, None, 100).expect("its routes");
     let reasons: Vec<_> = page.routes.iter().map(|(_, view)| view.state.clone()).collect();

@@ -341,3 +341,8 @@ pub(super) fn thaw<'a>(
     while pipeline.thawed(&mut sets, 1) {}
     thawed
 }
+
+/// The peers that are told of a prefix.
+pub(super) fn advertised_to(pipeline: &mut Pipeline, route: Prefix) -> Vec<PeerIndex> {
+    pipeline.sent_to(route).into_iter().map(|sent| sent.peer).collect()
+}

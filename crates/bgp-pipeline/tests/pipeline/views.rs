@@ -12,7 +12,7 @@ use holdfast_types::{Asn, Family, Prefix};
 
 use crate::tests::pipeline::behaviour::{always, up};
 use crate::tests::pipeline::speaker::{
-    Held, Sink, announcement, checked, ebgp, facts, prefix, settle, withdrawal,
+    Held, Sink, advertised_to, announcement, checked, ebgp, facts, prefix, settle, withdrawal,
 };
 
 const P: &str = "203.0.113.0/24";
@@ -136,7 +136,7 @@ fn its_own_paths_those_with_its_as_and_those_that_communities_keep_are_passed_ov
         kept.iter().map(|path| &path.state).collect::<Vec<_>>(),
         [&PathState::Withheld(Withheld::Sender)]
     );
-    assert_eq!(pipeline.advertised_to(prefix(P)), [one, two, others[0], others[1], others[2]]);
+    assert_eq!(advertised_to(&mut pipeline, prefix(P)), [one, two, others[0], others[1], others[2]]);
     pipeline.update(one, &withdrawal(prefix(P))).expect("taken");
     settle(&mut pipeline, &mut sinks);
     assert_eq!(paths(&sinks), [some("65104 64001 64002 64003"), some("65104 64001 64002 64003")]);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Path, PathSignatures, Paths, Prefix, ShowRouteRequest, SignatureFault,
+    BgpClient, Path, PathSignatures, Paths, Prefix, SentTo, ShowRouteRequest, SignatureFault,
 };
 use serde_json::{Map, Value, json};
 
@@ -41,12 +41,18 @@ fn to_json(prefix: &Prefix, found: &Paths) -> Value {
     let mut value = json!({
         "prefix": prefix.prefix,
         "advertisedTo": to,
+        "sent_to": found.sent_to.iter().map(sent_to).collect::<Vec<_>>(),
         "paths": prefix.paths.iter().map(path_json).collect::<Vec<_>>(),
     });
     if found.validates {
         value["vrps"] = json!(found.vrps);
     }
     value
+}
+
+/// `why` is `null` where the route is sent with signatures.
+fn sent_to(SentTo { peer, signed, why, .. }: &SentTo) -> Value {
+    json!({ "peer": peer, "signed": signed, "why": if *signed { None } else { Some(why) } })
 }
 
 fn path_json(path: &Path) -> Value {
@@ -171,6 +177,13 @@ fn write(prefix: &Prefix, found: &Paths, out: &mut dyn Write) -> io::Result<()> 
         if entries.is_empty() { none.to_owned() } else { entries.join(", ") }
     };
     writeln!(out, "  Advertised to: {}", list(&found.advertised_to, "nobody"))?;
+    // Where nobody has agreed on signatures there is nothing to be said of them.
+    if found.sent_to.iter().any(|sent| sent.signed || sent.why != "not-agreed") {
+        for SentTo { peer, signed, reason, .. } in &found.sent_to {
+            let signed = if *signed { "signed".to_owned() } else { format!("not signed: {reason}") };
+            writeln!(out, "    {peer}: {signed}")?;
+        }
+    }
     if found.validates {
         writeln!(out, "  VRPs: {}", list(&found.vrps, "none covers it"))?;
     }
