@@ -316,10 +316,10 @@ fn own_numbers(
     towards: &Towards<'_>,
 ) -> Result<SmallVec<[(Asn, u8); 2]>, Unsigned> {
     let mut numbers = SmallVec::<[(Asn, u8); 2]>::new();
+    // Behind a segment of ours the path is signed for whatever comes next.
     let mut add = |asn, pcount, holder: &mut Option<Asn>| {
-        numbers.extend(holder.filter(|holder| *holder != asn).map(|holder| (holder, 0)));
+        numbers.extend(holder.take().filter(|holder| *holder != asn).map(|holder| (holder, 0)));
         numbers.push((asn, pcount));
-        *holder = Some(asn);
     };
     for &(asn, pcount) in front {
         let is_ours = [towards.own, towards.outer, towards.known_as].contains(&asn) || holder == Some(asn);
