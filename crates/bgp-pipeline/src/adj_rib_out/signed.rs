@@ -255,7 +255,7 @@ impl<P: IpPrefix> Window<P> {
                         Completed::Missing { is_asked } => {
                             return self.put_off(sending, chain, route, is_asked);
                         }
-                        Completed::TooLong => return too_long(chain, *encoder, route.prefix, out),
+                        Completed::TooLong => return self.too_long(chain, *encoder, route.prefix, out),
                     }
                 }
             }
@@ -265,7 +265,7 @@ impl<P: IpPrefix> Window<P> {
             true => Ok(0),
             false => announce(*encoder, &self.secured, (chain, prepared.next_hop), route.prefix, out),
         };
-        let Ok(messages) = sent else { return too_long(chain, *encoder, route.prefix, out) };
+        let Ok(messages) = sent else { return self.too_long(chain, *encoder, route.prefix, out) };
         if prepared.named == ExportedNextHop::Ourselves {
             out.note_own_next_hops(start);
         }
@@ -275,6 +275,20 @@ impl<P: IpPrefix> Window<P> {
             let hash = hash(hasher, &mut self.attributes, mark, prepared.named);
             let told = format::Announced { hash, source: chain.source };
             recorder.announced(told, chain.identifier.unwrap_or(0), std::iter::once(route.prefix));
+        }
+        out.close(chain.member.map_or(Target::All, Target::Except));
+    }
+
+    /// What cannot be said must not leave the old route standing. Its signatures are not left out to make it fit (section 4.1).
+    fn too_long(&mut self, chain: &Chain, encoder: UpdateEncoder, prefix: P, out: &mut Outgoing) {
+        // As where there are no signatures: what replaces it takes it off again.
+        self.tally.announce(chain.member, 1);
+        out.too_long += 1;
+        match chain.identifier {
+            None => withdraw(encoder, std::iter::once(prefix), out),
+            Some(identifier) => {
+                withdraw_paths(encoder, std::iter::once(Identified { identifier, prefix }), out)
+            }
         }
         out.close(chain.member.map_or(Target::All, Target::Except));
     }
@@ -494,14 +508,4 @@ fn announce<P: IpPrefix>(
             encoder.announce_mp(attributes, next_hop, [Identified { identifier, prefix }], &mut out.bytes)
         }
     }
-}
-
-/// What cannot be said must not leave the old route standing. Its signatures are not left out to make it fit (section 4.1).
-fn too_long<P: IpPrefix>(chain: &Chain, encoder: UpdateEncoder, prefix: P, out: &mut Outgoing) {
-    out.too_long += 1;
-    match chain.identifier {
-        None => withdraw(encoder, std::iter::once(prefix), out),
-        Some(identifier) => withdraw_paths(encoder, std::iter::once(Identified { identifier, prefix }), out),
-    }
-    out.close(chain.member.map_or(Target::All, Target::Except));
 }
