@@ -152,8 +152,8 @@ pub fn announce(
     push(&mut attributes, flag::OPTIONAL, code::BGPSEC_PATH, path);
     let (encoder, mut out) = (UpdateEncoder::new(MAX_EXTENDED_LEN), Vec::new());
     match prefix {
-        Prefix::V4(prefix) => encoder.announce_mp(&attributes, next_hop, [prefix], &mut out)?,
-        Prefix::V6(prefix) => encoder.announce_mp(&attributes, next_hop, [prefix], &mut out)?,
+        Prefix::V4(prefix) => encoder.announce_alone(&attributes, next_hop, prefix, &mut out)?,
+        Prefix::V6(prefix) => encoder.announce_alone(&attributes, next_hop, prefix, &mut out)?,
     };
     Ok(out)
 }

@@ -68,9 +68,33 @@ impl UpdateEncoder {
         prefixes: impl IntoIterator<Item = N>,
         out: &mut Vec<u8>,
     ) -> Result<usize, AttributesTooLong> {
-        // Attribute header, family, length of the next hop, reserved octet.
-        let mp_octets = 4 + 3 + 1 + usize::from(next_hop.octets()) + 1;
-        self.check_room(attributes.len() + mp_octets, N::MAX_OCTETS)?;
+        self.check_room(attributes.len() + mp_octets(next_hop), N::MAX_OCTETS)?;
+        Ok(self.fill_mp(attributes, next_hop, prefixes, out))
+    }
+
+    /// The same of one route, which fits if there is room for just this one: others cannot share its message, as those with
+    /// signatures (RFC 8205 section 4.1).
+    ///
+    /// # Errors
+    /// It does not fit; nothing is appended.
+    pub fn announce_alone<N: Nlri>(
+        &self,
+        attributes: &[u8],
+        next_hop: NextHop,
+        route: N,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, AttributesTooLong> {
+        self.check_room(attributes.len() + mp_octets(next_hop), route.octets())?;
+        Ok(self.fill_mp(attributes, next_hop, [route], out))
+    }
+
+    fn fill_mp<N: Nlri>(
+        &self,
+        attributes: &[u8],
+        next_hop: NextHop,
+        prefixes: impl IntoIterator<Item = N>,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let begin_message = |out: &mut Vec<u8>| {
             push_mp_header(code::MP_REACH_NLRI, N::Prefix::UNICAST, out);
             out.push(next_hop.octets());
@@ -82,7 +106,7 @@ impl UpdateEncoder {
             out.extend_from_slice(attributes);
             set_attributes_length(start, out);
         };
-        Ok(self.fill(prefixes, attributes.len(), out, begin_message, end_message))
+        self.fill(prefixes, attributes.len(), out, begin_message, end_message)
     }
 
     /// Withdraws IPv4 prefixes in the Withdrawn Routes field.
@@ -152,6 +176,11 @@ impl UpdateEncoder {
         }
         messages
     }
+}
+
+/// Those of MP_REACH_NLRI without prefixes: attribute header, family, length of the next hop, next hop, reserved octet.
+fn mp_octets(next_hop: NextHop) -> usize {
+    4 + 3 + 1 + usize::from(next_hop.octets()) + 1
 }
 
 /// Appends the End-of-RIB of a family (RFC 4724 section 2).

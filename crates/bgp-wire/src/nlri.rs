@@ -124,6 +124,9 @@ pub trait Nlri: Copy {
     /// The most octets that [`Self::push`] appends.
     const MAX_OCTETS: usize;
 
+    /// The octets that [`Self::push`] appends.
+    fn octets(self) -> usize;
+
     /// Appends it.
     fn push(self, out: &mut Vec<u8>);
 }
@@ -131,6 +134,10 @@ pub trait Nlri: Copy {
 impl<P: IpPrefix> Nlri for P {
     type Prefix = P;
     const MAX_OCTETS: usize = 1 + P::WIDTH as usize / 8;
+
+    fn octets(self) -> usize {
+        1 + usize::from(self.length().div_ceil(8))
+    }
 
     #[inline]
     fn push(self, out: &mut Vec<u8>) {
@@ -141,6 +148,10 @@ impl<P: IpPrefix> Nlri for P {
 impl<P: IpPrefix> Nlri for Identified<P> {
     type Prefix = P;
     const MAX_OCTETS: usize = IDENTIFIER + P::MAX_OCTETS;
+
+    fn octets(self) -> usize {
+        IDENTIFIER + self.prefix.octets()
+    }
 
     fn push(self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.identifier.to_be_bytes());

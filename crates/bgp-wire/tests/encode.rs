@@ -2,7 +2,7 @@
 
 use holdfast_bgp_wire::{
     Attributes, MAX_EXTENDED_LEN, MAX_LEN, Message, NextHop, Origin, UpdateEncoder,
-    attribute::code,
+    attribute::{code, flag, push},
     edit::AttributesBuilder,
     encode::{end_of_rib, next_hops},
     next_message,
@@ -174,6 +174,30 @@ fn attributes_that_leave_no_room_are_refused_and_nothing_is_written() {
         .announce_mp::<Ipv6Prefix>(&attributes, v6_next_hop(true), [], &mut out)
         .expect_err("too long");
     assert_eq!(error.octets, attributes.len() + 41);
+}
+
+#[test]
+fn a_route_alone_fills_its_message_to_the_octet() {
+    fn fills<N: nlri::Nlri>(route: N, octets: usize) {
+        let encoder = UpdateEncoder::new(MAX_LEN);
+        let room = MAX_LEN - 23 - 25 - octets;
+        for (length, expected) in [(room, Ok(1)), (room + 1, Err(()))] {
+            let (mut attributes, mut out) = (Vec::new(), Vec::new());
+            push(&mut attributes, flag::OPTIONAL, 200, &vec![1; length - 4]);
+            let sent = encoder.announce_alone(&attributes, v6_next_hop(false), route, &mut out);
+            assert_eq!(sent.map_err(|_| ()), expected);
+            assert_eq!(out.len(), if expected.is_ok() { MAX_LEN } else { 0 });
+            assert!(
+                encoder.announce_mp(&attributes, v6_next_hop(false), [route], &mut out).is_err(),
+                "there is no room for any"
+            );
+        }
+    }
+    let (v4, v6): (Ipv4Prefix, Ipv6Prefix) =
+        ("192.0.2.0/24".parse().expect("sound"), "2001:db8::/48".parse().expect("sound"));
+    fills(v4, 4);
+    fills(v6, 7);
+    fills(Identified { identifier: 1, prefix: v4 }, 8);
 }
 
 #[test]

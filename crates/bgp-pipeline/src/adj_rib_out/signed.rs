@@ -503,9 +503,9 @@ fn announce<P: IpPrefix>(
     out: &mut Outgoing,
 ) -> Result<usize, AttributesTooLong> {
     match chain.identifier {
-        None => encoder.announce_mp(attributes, next_hop, [prefix], &mut out.bytes),
+        None => encoder.announce_alone(attributes, next_hop, prefix, &mut out.bytes),
         Some(identifier) => {
-            encoder.announce_mp(attributes, next_hop, [Identified { identifier, prefix }], &mut out.bytes)
+            encoder.announce_alone(attributes, next_hop, Identified { identifier, prefix }, &mut out.bytes)
         }
     }
 }
