@@ -33,8 +33,8 @@ use crate::{
     seam::StreamKey,
     signatures::{has_secure_path, secure_path},
     signing::{
-        Had, Onward, Outlook, Pending, Plan, Route, SignatureName, SigningJob, SigningTable, Towards,
-        Unsigned, Waiter, Waiting,
+        Had, Onward, Outlook, Pending, Plan, Route, SignatureName, Signing, SigningJob, SigningTable,
+        Towards, Unsigned, Waiter, Waiting,
     },
     update_group::member::StreamId,
 };
@@ -203,7 +203,9 @@ impl<P: IpPrefix> Window<P> {
         let (place, value) = as_path(&self.attributes)?;
         let export = &recipients.group(chain.side).export;
         let signable = chain.signable?;
-        let onward = onward::<P>(core, export, signable, chain.judged.set, AsPath::new(value));
+        // With the keys that there are now, also while a walk for a change of keys has not come by.
+        let signing = recipients.current.export.signs::<P>();
+        let onward = onward(core, (export, signing), signable, chain.judged.set, AsPath::new(value));
         self.attributes.drain(place);
         if onward == Onward::Unchanged {
             let path = secure_path(core.sets.attributes(chain.judged.set))?;
@@ -354,14 +356,14 @@ fn hash(
 }
 
 /// How routes go on of which a group is told this set.
-fn onward<P: IpPrefix>(
+fn onward(
     core: &Core,
-    export: &Export,
+    (export, signing): (&Export, Option<&Signing>),
     signable: Signable,
     set: SetId,
     as_path: AsPath<'_>,
 ) -> Onward {
-    let Some(signing) = export.signs::<P>() else { return Onward::Plain(Unsigned::NotAgreed) };
+    let Some(signing) = signing else { return Onward::Plain(Unsigned::NotAgreed) };
     let class = core.classes.get(core.sets.class(signable.received));
     let signed = secure_path(core.sets.attributes(set));
     let is_ours = class.rules.is_none() || is_originated(core, export, (signable.received, set));
@@ -394,7 +396,7 @@ pub(crate) fn goes_on<P: IpPrefix>(
     rewrite::export::attributes(core, export, judged, &group.edits(judged.outcome), None, &mut bytes);
     let (_, value) = as_path(&bytes).ok_or(Unsigned::Changed)?;
     let signable = Signable { received: path.set, is_aggregate: path.source == SourceId::AGGREGATED };
-    match onward::<P>(core, export, signable, judged.set, AsPath::new(value)) {
+    match onward(core, (export, export.signs::<P>()), signable, judged.set, AsPath::new(value)) {
         Onward::Plain(why) => Err(why),
         Onward::Unchanged | Onward::Signed(_) | Onward::Undecided => Ok(()),
     }
