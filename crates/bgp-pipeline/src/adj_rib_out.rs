@@ -228,7 +228,7 @@ impl<P: IpPrefix> Window<P> {
                 if self.is_renewed(core, recipients, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, recipients, old, alike.len());
-                self.announce(place, alike, had_none.map_or(Had::All, Had::Except));
+                self.announce(place, alike, Had::all_but(place.member.or(had_none)));
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
@@ -380,7 +380,7 @@ impl<P: IpPrefix> Window<P> {
         }
         // The one that was not told, if it is among those who are told now.
         let except = recipients.named(source);
-        self.announce(place, &[change], except.map_or(Had::All, Had::Except));
+        self.announce(place, &[change], Had::all_but(place.member.or(except)));
         let had_it = |peer: &PeerIndex| {
             except != Some(*peer) && also_except.iter().all(|other| recipients.named(*other) != Some(*peer))
         };

@@ -124,8 +124,8 @@ impl<P: IpPrefix> Window<P> {
         waiting: Waiting,
         now: Option<super::Place>,
     ) {
-        let Waiting { had, is_plain, .. } = waiting;
-        if is_plain {
+        let had = waiting.had;
+        if had != Had::Nobody {
             self.tally.announce(had.except(), -1);
         }
         let Some(place) = now else {
@@ -303,9 +303,9 @@ impl<P: IpPrefix> Window<P> {
         let (mut had, mut is_plain) = (route.had, route.before.is_some_and(|before| before.is_plain));
         if signing.silence.is_silent() {
             self.encode_plain(sending, *chain, std::iter::once(route.prefix));
-            (had, is_plain) = (chain.member.map_or(Had::All, Had::Except), true);
-        } else if is_plain {
-            // They have it still.
+            (had, is_plain) = (Had::all_but(chain.member), true);
+        } else if had != Had::Nobody {
+            // They have what they were told before.
             self.tally.announce(had.except(), 1);
         }
         let told = Identified { identifier: chain.identifier.unwrap_or(0), prefix: route.prefix };

@@ -21,6 +21,11 @@ pub(crate) enum Had {
 }
 
 impl Had {
+    /// All have, but for the one that is left with nothing, if there is one.
+    pub(crate) fn all_but(peer: Option<PeerIndex>) -> Self {
+        peer.map_or(Self::All, Self::Except)
+    }
+
     /// Who was not, being where it came from.
     pub(crate) fn except(self) -> Option<PeerIndex> {
         match self {
