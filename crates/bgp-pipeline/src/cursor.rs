@@ -222,9 +222,9 @@ impl<P: IpPrefix> Cursor<P> {
         self.pending.as_ref().map_or(0, |pending| pending.memory())
     }
 
-    /// Whether a route waits for a job.
-    pub(crate) fn awaits(&self, route: Identified<P>) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.awaits(route))
+    /// Whether a route waits for a job of what `mark` stands for.
+    pub(crate) fn awaits(&self, route: Identified<P>, mark: u64) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.awaits(route, mark))
     }
 
     /// A signature has come.

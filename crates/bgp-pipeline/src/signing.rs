@@ -191,7 +191,7 @@ impl SigningTable {
         kept.or_else(|| self.jobs.fresh(name, mark))
     }
 
-    /// A job is done. `None`: it is not awaited.
+    /// A job is done; who waits for it.
     pub(crate) fn done(
         &mut self,
         number: u64,
@@ -200,13 +200,11 @@ impl SigningTable {
     ) -> Vec<Waiter> {
         self.silence.heard(self.now);
         let Some(done) = self.jobs.take(number) else { return Vec::new() };
-        if !signature.is_empty() {
-            self.signed += 1;
-            let kept =
-                self.store.as_mut().is_some_and(|store| store.keep(done.name, done.mark, signature, is_used));
-            if !kept {
-                self.jobs.remember(done.name, done.mark, signature);
-            }
+        self.signed += 1;
+        let kept =
+            self.store.as_mut().is_some_and(|store| store.keep(done.name, done.mark, signature, is_used));
+        if !kept {
+            self.jobs.remember(done.name, done.mark, signature);
         }
         done.waiters
     }

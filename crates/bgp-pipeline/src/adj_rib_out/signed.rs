@@ -245,7 +245,7 @@ impl<P: IpPrefix> Window<P> {
         self.secured.extend_from_slice(&self.attributes);
         let mut mark = None;
         match &prepared.onward {
-            Onward::Plain(_) | Onward::Undecided => return self.put_off(sending, chain, route, true),
+            Onward::Plain(_) | Onward::Undecided => return self.put_off(sending, chain, route, Some(0)),
             Onward::Unchanged => {}
             Onward::Signed(plan) => {
                 let marked = plan.mark(signing.hasher(), signed, prefix);
@@ -255,7 +255,7 @@ impl<P: IpPrefix> Window<P> {
                     match complete(signing, plan, (signed, marked), (prefix, waiter)) {
                         Completed::Whole(value) => insert_path(&mut self.secured, &value),
                         Completed::Missing { is_asked } => {
-                            return self.put_off(sending, chain, route, is_asked);
+                            return self.put_off(sending, chain, route, is_asked.then_some(marked));
                         }
                         Completed::TooLong => return self.too_long(chain, *encoder, route.prefix, out),
                     }
@@ -296,7 +296,13 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// The route waits for its signatures. If nobody signs, it is announced with an AS_PATH meanwhile.
-    fn put_off(&mut self, sending: &mut Sending<'_, '_>, chain: &Chain, route: &ToSign<P>, is_asked: bool) {
+    fn put_off(
+        &mut self,
+        sending: &mut Sending<'_, '_>,
+        chain: &Chain,
+        route: &ToSign<P>,
+        asked: Option<u64>,
+    ) {
         let key = sending.core.speaker.hash_key;
         let signing = &mut sending.core.signing;
         signing.silence.asks(signing.now);
@@ -310,7 +316,7 @@ impl<P: IpPrefix> Window<P> {
         }
         let told = Identified { identifier: chain.identifier.unwrap_or(0), prefix: route.prefix };
         let pending = self.pending.get_or_insert_with(|| Box::new(Pending::new(key)));
-        pending.add(told, (had, route.source), is_plain, route.before, is_asked);
+        pending.add(told, (had, route.source), is_plain, route.before, asked);
     }
 
     /// Stands for what a route is announced with, in the same way for all processes; `None` where it cannot be announced.

@@ -33,6 +33,7 @@ impl Pipeline {
     /// [`Self::pull`] comes by.
     pub fn set_signers(&mut self, signers: impl IntoIterator<Item = Signer>) {
         self.core.signing.is_followed = true;
+        self.core.signing.jobs.retry();
         if self.core.signing.set_signers(Signers::new(signers)) {
             self.change_exports();
         }
@@ -48,7 +49,7 @@ impl Pipeline {
     /// given back with all others by [`Self::signing_lost`].
     pub fn poll_to_sign(&mut self) -> Option<SigningJob> {
         let streams = &self.streams;
-        self.core.signing.jobs.poll(|waiter| is_awaited(streams, waiter))
+        self.core.signing.jobs.poll(|waiter, mark| is_awaited(streams, waiter, mark))
     }
 
     /// Whether [`Self::poll_to_sign`] has something, or [`Self::set_signers`] is waited for since the start or since
@@ -58,8 +59,13 @@ impl Pipeline {
         signing.jobs.is_ready() || signing.is_used && !signing.is_followed
     }
 
-    /// A job is done. Without octets: there is no such key, and the route is looked at again with those that there are.
+    /// A job is done. Without octets: there is no such key, and the route waits until [`Self::set_signers`] says which there
+    /// are.
     pub fn signed(&mut self, number: u64, signature: &[u8]) {
+        if signature.is_empty() {
+            let streams = &self.streams;
+            return self.core.signing.jobs.refuse(number, |waiter, mark| is_awaited(streams, waiter, mark));
+        }
         let (v4, v6) = (&self.v4.rib, &self.v6.rib);
         let mut is_used = |prefix: Prefix| match prefix {
             Prefix::V4(prefix) => v4.best(prefix).is_some(),
@@ -146,11 +152,11 @@ impl Pipeline {
     }
 }
 
-fn is_awaited(streams: &Streams, waiter: &Waiter) -> bool {
+fn is_awaited(streams: &Streams, waiter: &Waiter, mark: u64) -> bool {
     let Waiter { stream, identifier, prefix } = *waiter;
     let Some(stream) = streams.get(stream) else { return false };
     match prefix {
-        Prefix::V4(prefix) => stream.v4.awaits(Identified { identifier, prefix }),
-        Prefix::V6(prefix) => stream.v6.awaits(Identified { identifier, prefix }),
+        Prefix::V4(prefix) => stream.v4.awaits(Identified { identifier, prefix }, mark),
+        Prefix::V6(prefix) => stream.v6.awaits(Identified { identifier, prefix }, mark),
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Jobs {
     open: BTreeMap<u64, Open>,
     /// Those that are not handed out, the oldest first.
     queue: VecDeque<u64>,
+    /// Those of keys that there were not.
+    refused: Vec<u64>,
     by_name: HashMap<(SignatureName, u64), u64, HashKey>,
     fresh: HashMap<(SignatureName, u64), Box<[u8]>, HashKey>,
     /// The oldest first.
@@ -65,6 +67,7 @@ impl Jobs {
             next: 0,
             open: BTreeMap::new(),
             queue: VecDeque::new(),
+            refused: Vec::new(),
             by_name: HashMap::with_hasher(key),
             fresh: HashMap::with_hasher(key),
             age: VecDeque::new(),
@@ -106,16 +109,37 @@ impl Jobs {
     }
 
     /// The next one that somebody still waits for; those that nobody does are dropped.
-    pub(crate) fn poll(&mut self, is_awaited: impl Fn(&Waiter) -> bool) -> Option<SigningJob> {
+    pub(crate) fn poll(&mut self, is_awaited: impl Fn(&Waiter, u64) -> bool) -> Option<SigningJob> {
         while let Some(number) = self.queue.pop_front() {
-            let Some(open) = self.open.get_mut(&number) else { continue };
-            open.waiters.retain(&is_awaited);
-            if !open.waiters.is_empty() {
-                return Some(open.job.clone());
+            if let Some(job) = self.awaited(number, &is_awaited) {
+                return Some(job);
             }
-            self.take(number);
         }
         None
+    }
+
+    /// A job that somebody still waits for; one that nobody does is dropped.
+    fn awaited(&mut self, number: u64, is_awaited: impl Fn(&Waiter, u64) -> bool) -> Option<SigningJob> {
+        let open = self.open.get_mut(&number)?;
+        open.waiters.retain(|waiter| is_awaited(waiter, open.mark));
+        if open.waiters.is_empty() {
+            self.take(number);
+            return None;
+        }
+        Some(open.job.clone())
+    }
+
+    /// There is no such key. If somebody still waits for it, it is asked once more when it is said which keys there are:
+    /// otherwise it would be asked all the time.
+    pub(crate) fn refuse(&mut self, number: u64, is_awaited: impl Fn(&Waiter, u64) -> bool) {
+        if self.awaited(number, is_awaited).is_some() {
+            self.refused.push(number);
+        }
+    }
+
+    /// What was refused is handed out again.
+    pub(crate) fn retry(&mut self) {
+        self.queue.extend(self.refused.drain(..));
     }
 
     /// Takes out a job.
@@ -127,6 +151,7 @@ impl Jobs {
 
     /// All that were handed out are handed out again.
     pub(crate) fn lost(&mut self) {
+        self.refused.clear();
         self.queue = self.open.keys().copied().collect();
     }
 

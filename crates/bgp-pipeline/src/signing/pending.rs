@@ -51,8 +51,8 @@ pub(crate) struct Waiting {
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
-    /// There is a job.
-    Asked,
+    /// There is a job for what this stands for. Where it waits for keys, there is none, and it is 0.
+    Asked(u64),
     /// It is to be looked at again, and has this place in the queue for that.
     Ready(u32),
     /// The same when there are fewer jobs.
@@ -133,23 +133,23 @@ impl<P: IpPrefix> Pending<P> {
         }
     }
 
-    /// Whether a route waits for a job.
-    pub(crate) fn awaits(&self, route: Identified<P>) -> bool {
-        self.routes.get(&route).is_some_and(|waiting| waiting.state == State::Asked)
+    /// Whether a route waits for a job of what `mark` stands for.
+    pub(crate) fn awaits(&self, route: Identified<P>, mark: u64) -> bool {
+        self.routes.get(&route).is_some_and(|waiting| waiting.state == State::Asked(mark))
     }
 
-    /// Puts an announcement off; `is_asked`: there is a job for it, or it waits for keys. `before`: what was known of it when
-    /// it was put off already.
+    /// Puts an announcement off; `asked`: there is a job of what this stands for, or it waits for keys (0). `before`: what was
+    /// known of it when it was put off already.
     pub(crate) fn add(
         &mut self,
         route: Identified<P>,
         (had, source): (Had, SourceId),
         is_plain: bool,
         before: Option<Waiting>,
-        is_asked: bool,
+        asked: Option<u64>,
     ) {
         let walk = before.map_or(self.walks, |before| before.walk);
-        let state = if is_asked { State::Asked } else { State::Later(self.place()) };
+        let state = asked.map_or_else(|| State::Later(self.place()), State::Asked);
         let waiting = Waiting { had, source, is_plain, walk, state };
         self.count(&waiting, true);
         self.routes.insert(route, waiting);
@@ -181,7 +181,7 @@ impl<P: IpPrefix> Pending<P> {
             true => *count += usize::from(counts),
             false => *count -= usize::from(counts),
         };
-        by(&mut self.asked, waiting.state == State::Asked);
+        by(&mut self.asked, matches!(waiting.state, State::Asked(_)));
         by(&mut self.silent, !waiting.is_plain);
         by(&mut self.owed, !waiting.is_plain && waiting.walk != self.walks);
     }
@@ -197,7 +197,7 @@ impl<P: IpPrefix> Pending<P> {
     pub(crate) fn wake(&mut self, route: Identified<P>) {
         let place = self.place();
         let Some(waiting) = self.routes.get_mut(&route) else { return };
-        self.asked -= usize::from(waiting.state == State::Asked);
+        self.asked -= usize::from(matches!(waiting.state, State::Asked(_)));
         if !matches!(waiting.state, State::Ready(_)) {
             waiting.state = State::Ready(place);
             self.ready.push_back((place, route));
