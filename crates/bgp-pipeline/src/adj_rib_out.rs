@@ -214,7 +214,12 @@ impl<P: IpPrefix> Window<P> {
             }
             (None, None) => {}
             (None, Some(place)) => {
-                self.announce(place, alike, Had::Nobody);
+                let had = match before {
+                    // They may have it.
+                    Before::Unknown => Had::all_but(place.member),
+                    Before::Announced(_) => Had::Nobody,
+                };
+                self.announce(place, alike, had);
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
