@@ -205,7 +205,9 @@ impl<P: IpPrefix> Cursor<P> {
 
     /// Whether walks wait until something is signed.
     fn is_blocked(&self) -> bool {
-        self.blocked || Pending::outlook(self.pending.as_deref()).is_full
+        // The members are told of the end of a refresh before the next one begins.
+        let is_early = self.enclosure == Enclosure::Begins && self.owed.is_some();
+        self.blocked || is_early || Pending::outlook(self.pending.as_deref()).is_full
     }
 
     /// Whether walks wait for keys, or for the rate at which routes are signed again; whether that is new.
