@@ -234,6 +234,11 @@ impl<P: IpPrefix> Cursor<P> {
         self.pending.iter_mut().for_each(|pending| pending.wake(route));
     }
 
+    /// More jobs may be made again.
+    pub(crate) fn retry(&mut self) {
+        self.pending.iter_mut().for_each(|pending| pending.retry());
+    }
+
     /// All that waits is looked at again.
     pub(crate) fn wake_all(&mut self) {
         self.pending.iter_mut().for_each(|pending| pending.wake_all());

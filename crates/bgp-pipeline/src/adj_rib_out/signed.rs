@@ -241,6 +241,7 @@ impl<P: IpPrefix> Window<P> {
         if nobody && recipients.journal.is_none() {
             return self.tally.announce(chain.member, 1);
         }
+        let may_ask = self.pending.as_ref().is_none_or(|pending| pending.has_room());
         self.secured.clear();
         self.secured.extend_from_slice(&self.attributes);
         let mut mark = None;
@@ -252,7 +253,7 @@ impl<P: IpPrefix> Window<P> {
                 mark = Some(marked);
                 if !nobody {
                     let waiter = waiter(recipients, chain, prefix);
-                    match complete(signing, plan, (signed, marked), (prefix, waiter)) {
+                    match complete(signing, plan, (signed, marked), (prefix, waiter, may_ask)) {
                         Completed::Whole(value) => insert_path(&mut self.secured, &value),
                         Completed::Missing { is_asked } => {
                             return self.put_off(sending, chain, route, is_asked.then_some(marked));
@@ -439,13 +440,13 @@ fn waiter(recipients: &Recipients<'_>, chain: &Chain, prefix: Prefix) -> Option<
     Some(Waiter { stream: StreamId(stream), identifier: chain.identifier.unwrap_or(0), prefix })
 }
 
-/// The path with our segments, if all of their signatures are there. The first that are missing are asked for: what follows
-/// covers them.
+/// The path with our segments, if all of their signatures are there. The first that are missing are asked for, if there may be
+/// one job more: what follows covers them.
 fn complete(
     signing: &mut SigningTable,
     plan: &Plan,
     (signed, mark): (Option<&[u8]>, u64),
-    (prefix, waiter): (Prefix, Option<Waiter>),
+    (prefix, waiter, may_ask): (Prefix, Option<Waiter>, bool),
 ) -> Completed {
     let identifier = waiter.map_or(0, |waiter| waiter.identifier);
     let shape = plan.shape(signing.hasher(), identifier);
@@ -462,7 +463,9 @@ fn complete(
         let missing: SmallVec<[_; 2]> =
             keys().filter(|(suite, _)| signing.signature(&name(*suite), mark).is_none()).collect();
         if !missing.is_empty() {
-            let Some(waiter) = waiter else { return Completed::Missing { is_asked: false } };
+            let Some(waiter) = waiter.filter(|_| may_ask) else {
+                return Completed::Missing { is_asked: false };
+            };
             let mut is_asked = true;
             for (suite, ski) in missing {
                 let octets = || {

@@ -49,7 +49,17 @@ impl Pipeline {
     /// given back with all others by [`Self::signing_lost`].
     pub fn poll_to_sign(&mut self) -> Option<SigningJob> {
         let streams = &self.streams;
-        self.core.signing.jobs.poll(|waiter, mark| is_awaited(streams, waiter, mark))
+        let job = self.core.signing.jobs.poll(|waiter, mark| is_awaited(streams, waiter, mark));
+        self.offer_room();
+        job
+    }
+
+    /// Those who could not ask because there were too many jobs can again.
+    fn offer_room(&mut self) {
+        if self.core.signing.jobs.has_room_again() {
+            self.streams.iter_mut().for_each(|stream| stream.retry());
+            self.streams.look_anew();
+        }
     }
 
     /// Whether [`Self::poll_to_sign`] has something, or [`Self::set_signers`] is waited for since the start or since
@@ -64,7 +74,8 @@ impl Pipeline {
     pub fn signed(&mut self, number: u64, signature: &[u8]) {
         if signature.is_empty() {
             let streams = &self.streams;
-            return self.core.signing.jobs.refuse(number, |waiter, mark| is_awaited(streams, waiter, mark));
+            self.core.signing.jobs.refuse(number, |waiter, mark| is_awaited(streams, waiter, mark));
+            return self.offer_room();
         }
         let (v4, v6) = (&self.v4.rib, &self.v6.rib);
         let mut is_used = |prefix: Prefix| match prefix {
@@ -83,6 +94,7 @@ impl Pipeline {
         if was_silent {
             self.wake_signing();
         }
+        self.offer_room();
         self.streams.look_anew();
     }
 

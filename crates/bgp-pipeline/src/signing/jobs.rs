@@ -55,6 +55,8 @@ pub(crate) struct Jobs {
     queue: VecDeque<u64>,
     /// Those of keys that there were not.
     refused: Vec<u64>,
+    /// There were too many for somebody who asked.
+    was_full: bool,
     by_name: HashMap<(SignatureName, u64), u64, HashKey>,
     fresh: HashMap<(SignatureName, u64), Box<[u8]>, HashKey>,
     /// The oldest first.
@@ -68,6 +70,7 @@ impl Jobs {
             open: BTreeMap::new(),
             queue: VecDeque::new(),
             refused: Vec::new(),
+            was_full: false,
             by_name: HashMap::with_hasher(key),
             fresh: HashMap::with_hasher(key),
             age: VecDeque::new(),
@@ -92,6 +95,7 @@ impl Jobs {
             return true;
         }
         if self.open.len() >= MOST_JOBS {
+            self.was_full = true;
             return false;
         }
         let number = self.next;
@@ -101,6 +105,11 @@ impl Jobs {
         self.by_name.insert((name, mark), number);
         self.queue.push_back(number);
         true
+    }
+
+    /// Whether those who were told that there are too many can ask again: said once.
+    pub(crate) fn has_room_again(&mut self) -> bool {
+        self.was_full && self.open.len() <= MOST_JOBS / 2 && std::mem::take(&mut self.was_full)
     }
 
     /// Whether there is one that was not handed out.

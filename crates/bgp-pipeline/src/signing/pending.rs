@@ -8,8 +8,8 @@ use holdfast_types::{HashKey, IpPrefix};
 
 use crate::{PeerIndex, path::SourceId};
 
-/// Announcements of a reader that jobs were made for, at most. Walks wait beyond that, and what the log brings is looked at
-/// when there are fewer.
+/// Announcements of a reader that jobs were made for, at most. Beyond that walks wait, as long as somebody signs, and what the
+/// log brings is looked at when there are fewer.
 const MOST_ASKED: usize = 1024;
 
 /// Who of the peers of a group has been told of a route, whatever of it.
@@ -73,6 +73,10 @@ pub(crate) struct Pending<P> {
     later: Queue<P>,
     next: u32,
     asked: usize,
+    /// Of those that are asked for, the ones that are told nothing meanwhile.
+    awaited: usize,
+    /// Others have made as many jobs as there may be.
+    is_refused: bool,
     /// Walks that have come to their end.
     walks: u32,
     /// Of those that are told nothing meanwhile: all, and those that were put off before the last walk had come to its end.
@@ -95,7 +99,7 @@ impl<P: IpPrefix> Pending<P> {
     pub(crate) fn outlook(pending: Option<&Self>) -> Outlook {
         pending.map_or_else(Outlook::default, |pending| Outlook {
             is_ready: pending.is_ready(),
-            is_full: pending.asked >= MOST_ASKED,
+            is_full: pending.awaited >= MOST_ASKED,
             owes: pending.owed > 0,
         })
     }
@@ -107,6 +111,8 @@ impl<P: IpPrefix> Pending<P> {
             later: VecDeque::new(),
             next: 0,
             asked: 0,
+            awaited: 0,
+            is_refused: false,
             walks: 0,
             silent: 0,
             owed: 0,
@@ -118,7 +124,18 @@ impl<P: IpPrefix> Pending<P> {
     }
 
     fn is_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.later.is_empty() && self.asked < MOST_ASKED / 2
+        let may_ask = self.asked < MOST_ASKED / 2 && !self.is_refused;
+        !self.ready.is_empty() || !self.later.is_empty() && may_ask
+    }
+
+    /// Whether a job may be made for one more.
+    pub(crate) fn has_room(&self) -> bool {
+        self.asked < MOST_ASKED
+    }
+
+    /// There are fewer jobs again.
+    pub(crate) fn retry(&mut self) {
+        self.is_refused = false;
     }
 
     /// Whether a route of a prefix is put off; then, whether the members have it with an AS_PATH meanwhile.
@@ -154,6 +171,7 @@ impl<P: IpPrefix> Pending<P> {
         self.count(&waiting, true);
         self.routes.insert(route, waiting);
         if let State::Later(place) = state {
+            self.is_refused |= self.has_room();
             self.later.push_back((place, route));
             self.forget_stale();
         }
@@ -181,7 +199,9 @@ impl<P: IpPrefix> Pending<P> {
             true => *count += usize::from(counts),
             false => *count -= usize::from(counts),
         };
-        by(&mut self.asked, matches!(waiting.state, State::Asked(_)));
+        let is_asked = matches!(waiting.state, State::Asked(_));
+        by(&mut self.asked, is_asked);
+        by(&mut self.awaited, is_asked && !waiting.is_plain);
         by(&mut self.silent, !waiting.is_plain);
         by(&mut self.owed, !waiting.is_plain && waiting.walk != self.walks);
     }
@@ -197,7 +217,9 @@ impl<P: IpPrefix> Pending<P> {
     pub(crate) fn wake(&mut self, route: Identified<P>) {
         let place = self.place();
         let Some(waiting) = self.routes.get_mut(&route) else { return };
-        self.asked -= usize::from(matches!(waiting.state, State::Asked(_)));
+        let is_asked = matches!(waiting.state, State::Asked(_));
+        self.asked -= usize::from(is_asked);
+        self.awaited -= usize::from(is_asked && !waiting.is_plain);
         if !matches!(waiting.state, State::Ready(_)) {
             waiting.state = State::Ready(place);
             self.ready.push_back((place, route));
@@ -216,7 +238,7 @@ impl<P: IpPrefix> Pending<P> {
         loop {
             let (route, state) = match self.ready.pop_front() {
                 Some((place, route)) => (route, State::Ready(place)),
-                None if self.asked >= MOST_ASKED => return None,
+                None if self.is_refused || !self.has_room() => return None,
                 None => self.later.pop_front().map(|(place, route)| (route, State::Later(place)))?,
             };
             if let Some(waiting) = self.routes.get(&route).filter(|waiting| waiting.state == state) {

@@ -175,6 +175,12 @@ impl Stream {
         self.v4.block(blocked) | self.v6.block(blocked)
     }
 
+    /// More jobs may be made again.
+    pub(crate) fn retry(&mut self) {
+        self.v4.retry();
+        self.v6.retry();
+    }
+
     /// All that waits for signatures is looked at again.
     pub(crate) fn wake_all(&mut self) {
         self.v4.wake_all();
