@@ -224,6 +224,11 @@ impl<P: IpPrefix> Cursor<P> {
         self.pending.as_ref().map_or(0, |pending| pending.memory())
     }
 
+    /// How many prefixes the walk under way has done.
+    fn walked(&self) -> u64 {
+        self.walk.map_or(0, |walk| walk.done)
+    }
+
     /// Whether a route waits for a job of what `mark` stands for.
     pub(crate) fn awaits(&self, route: Identified<P>, mark: u64) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.awaits(route, mark))
@@ -388,9 +393,15 @@ impl<P: IpPrefix> Table<P> {
             out.refresh::<P>(RouteRefresh::BORR);
         }
         self.window.lend(cursor.pending.take());
+        let (walked, asked) = (cursor.walked(), encoding.core.signing.jobs.asked());
         let advance = self.advance_once(cursor, recipients, encoding);
         self.window.encode(encoding.core, recipients, out);
         cursor.pending = self.window.give_back();
+        let has_walked = cursor.walked() != walked;
+        let [now, before] = [recipients.current, recipients.previous].map(|group| &group.export);
+        if has_walked && now.has_other_keys(before) {
+            encoding.core.signing.spend(asked);
+        }
         match advance {
             Advance::Synced { end_of_rib, refresh } => {
                 if end_of_rib {
@@ -653,7 +664,6 @@ impl<P: IpPrefix> Table<P> {
             return Advance::Some;
         }
         let export = &recipients.current.export;
-        let is_paced = walk.kind == WalkKind::Policy && export.has_other_keys(&recipients.previous.export);
         let (last, done) = match (export.viewer, export.paths::<P>()) {
             (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding),
             (None, 0) => self.walk_best(walk, cursor, recipients, encoding),
@@ -663,9 +673,6 @@ impl<P: IpPrefix> Table<P> {
         let default = recipients.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
         match last.or(default) {
             Some(last) => {
-                if is_paced {
-                    encoding.core.signing.pace.spend(done, encoding.core.signing.now);
-                }
                 cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
                 Advance::Some
             }

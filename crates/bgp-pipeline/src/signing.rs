@@ -115,7 +115,7 @@ pub(crate) struct SigningTable {
 /// How fast routes are signed again after a change of keys.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Routes a second.
+    /// Signatures a second.
     pub(crate) rate: u32,
     next: Option<Instant>,
 }
@@ -129,10 +129,10 @@ impl Pace {
         self.next.filter(|next| now.is_some_and(|now| now < *next))
     }
 
-    /// So many are signed again.
-    pub(crate) fn spend(&mut self, routes: usize, now: Option<Instant>) {
+    /// So many signatures are asked for again.
+    fn spend(&mut self, signatures: u64, now: Option<Instant>) {
         let Some(now) = now else { return };
-        let micros = routes as u64 * 1_000_000 / u64::from(self.rate.clamp(1, Self::MOST));
+        let micros = signatures * 1_000_000 / u64::from(self.rate.clamp(1, Self::MOST));
         let from = self.next.map_or(now, |next| next.max(now));
         self.next = Some(from + std::time::Duration::from_micros(micros));
     }
@@ -178,6 +178,11 @@ impl SigningTable {
         self.store.iter_mut().for_each(|store| store.note(&signers.octets()));
         self.signers = Some(Rc::new(signers));
         true
+    }
+
+    /// A walk for other keys has gone on; so many had been asked for before. What several peers of an AS share is counted once.
+    pub(crate) fn spend(&mut self, asked: u64) {
+        self.pace.spend(self.jobs.asked() - asked, self.now);
     }
 
     /// Makes marks.

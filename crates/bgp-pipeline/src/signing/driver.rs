@@ -24,7 +24,7 @@ impl Pipeline {
         self.core.signing.keeps()
     }
 
-    /// So many routes a second are signed again after a change of keys.
+    /// After a change of keys so many signatures a second are asked for again.
     pub fn set_signing_rate(&mut self, rate: u32) {
         self.core.signing.pace.rate = rate;
     }

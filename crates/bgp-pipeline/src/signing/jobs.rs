@@ -81,6 +81,11 @@ impl Jobs {
         self.open.len()
     }
 
+    /// How many there have been.
+    pub(crate) fn asked(&self) -> u64 {
+        self.next
+    }
+
     /// Somebody waits for a signature: one more for a job that is there, or a new one. `false`: there are too many.
     pub(crate) fn ask(
         &mut self,
