@@ -1,4 +1,4 @@
-//! The fuzz target over its corpus and mutations of it.
+//! The fuzz targets over their corpora and mutations of them.
 
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
@@ -12,4 +12,13 @@ fn any_request_has_verdicts_or_is_refused() {
         judged.set(judged.get() + crate::fuzzing::request(octets));
     });
     assert!(judged.get() > 1000, "{}", judged.get());
+}
+
+#[test]
+fn any_request_is_signed_or_is_refused() {
+    let signed = Cell::new(0);
+    replay::replay("pathsec_sign", 5_000, |octets| {
+        signed.set(signed.get() + crate::fuzzing::sign_request(octets));
+    });
+    assert!(signed.get() > 1000, "{}", signed.get());
 }
