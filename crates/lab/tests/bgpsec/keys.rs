@@ -124,24 +124,35 @@ fn private_keys_follow_caches_reloads_and_deaths_and_are_seen_by_nobody() -> Res
     cache.still_runs()
 }
 
-/// What a neighbour is sent is valid for whoever has the public key; the verdict as JSON.
-fn sent(star: &Star, directory: &Directory) -> Result<Value> {
+/// Takes two announcements in one session, and saves each.
+fn neighbour(star: &Star, directory: &Directory) -> Result<Running> {
+    let await_signed = format!("await update announces {NETWORK} with 33 without 2 within 60s");
     let script = format!(
         "connect 10.0.1.1\nopen as 64511 hold 30 family ipv4-unicast bgpsec receive ipv4 capability 64:0000\n\
-         establish\nawait update announces {NETWORK} with 33 without 2 within 20s\nsave signed\n"
+         establish\n{await_signed}\nsave first\n{await_signed}\nsave second\nexpect nothing for 300s\n"
     );
     fs::write(directory.0.join("script"), script)?;
     let program = binary()?;
-    let program = program.to_str().context("the path is text")?;
-    let mut speaker = star.neighbor(1).command(program);
-    let output = speaker.arg("speaker").arg(directory.0.join("script")).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut verify = Command::new(program);
+    let mut speaker = star.neighbor(1).command(program.to_str().context("the path is text")?);
+    speaker.args(["speaker", "--timeout", "400s"]).arg(directory.0.join("script"));
+    Running::start(speaker)
+}
+
+/// What was saved is valid for whoever has the public keys: the SKI of the key that has signed it.
+fn signed_with(directory: &Directory, saved: &str) -> Result<Value> {
+    let saved = directory.0.join(saved);
+    wait::until("the neighbour has heard", LIMIT, || match fs::metadata(&saved) {
+        Ok(file) if file.len() > 0 => Ok(()),
+        _ => Err(saved.display().to_string()),
+    })?;
+    let mut verify = Command::new(binary()?);
     verify.args(["bgpsec", "verify", "--local-as", "64511", "--peer-as", "65000", "--json", "--update"]);
-    verify.arg(format!("@{}", directory.0.join("signed").display()));
-    let output = verify.arg("--key-dir").arg(directory.0.join("keys")).output()?;
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    verify.arg(format!("@{}", saved.display())).arg("--key-dir").arg(directory.0.join("keys"));
+    let output = verify.output()?;
+    let verdict: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    ensure!(verdict["verdict"] == "Valid", "{verdict}");
+    Ok(verdict["hops"][0]["signatures"][0]["ski"].clone())
 }
 
 #[test]
@@ -154,14 +165,10 @@ fn a_neighbour_is_sent_what_the_key_in_use_has_signed() -> Result<()> {
     let files = [("a.pem", text_a), ("b.pem", text_b)].map(|(name, text)| (name.to_owned(), text));
     let router = Router::start_with_files(&star.router, &configuration(&["a", "b"]), &files.into())?;
     until(&router, &[(&a, "in-use"), (&b, "unpublished")])?;
-    let is_signed_with = |ski: &str| -> Result<()> {
-        let verdict = sent(&star, &directory).with_context(|| router.log_tail())?;
-        ensure!(verdict["verdict"] == "Valid", "{verdict}");
-        ensure!(verdict["hops"][0]["signatures"][0]["ski"] == ski, "{verdict}");
-        Ok(())
-    };
-    is_signed_with(&a)?;
+    let mut speaker = neighbour(&star, &directory)?;
+    ensure!(signed_with(&directory, "first").with_context(|| router.log_tail())? == a.as_str());
     serve(&directory.0, &public_b)?;
     until(&router, &[(&a, "superseded"), (&b, "in-use")])?;
-    is_signed_with(&b)
+    ensure!(signed_with(&directory, "second").with_context(|| router.log_tail())? == b.as_str());
+    speaker.still_runs()
 }
