@@ -52,6 +52,7 @@ mod journal;
 mod loc_rib;
 mod neighbor_routes;
 mod next_hop;
+mod onward;
 mod orf;
 mod own_next_hop;
 mod path;
@@ -114,6 +115,7 @@ pub use inspect::{FamilyCounts, Memory, SentSecured, SentTo};
 pub use journal::{Journal, JournalEntry, format::Unreadable};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;
+pub use onward::{Signer, Unsigned};
 pub use orf::{MOST_ORF_ENTRIES, OrfOutcome};
 pub use peer_in::{DropReason, Dropped, Drops};
 pub use pipeline::{Pipeline, TooManySessions, origin::OriginateAttributes};
@@ -127,7 +129,7 @@ pub use signatures::{
     FAILED_HOPS, FAILED_HOPS_A_SECOND, Fault as SignatureFault, FaultReason as SignatureFaultReason, HOLD,
     SignatureCounts, SignatureJob, SignatureVerdict, SignatureView,
 };
-pub use signing::{PATIENCE, SignatureName, SignatureStore, Signer, SigningCounts, SigningJob, Unsigned};
+pub use signing::{PATIENCE, SignatureName, SignatureStore, SigningCounts, SigningJob};
 pub use source::{MOST_PATHS, RouteCounts};
 pub use stage::{Batch, Cause, Release, RouteChange, SetNumber, Stage};
 pub use told::{AdjRibOutSnapshot, Rewrite};

@@ -5,6 +5,7 @@ mod classes;
 pub(crate) mod origin;
 mod peers;
 mod sessions;
+mod signing;
 mod telling;
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Instant};

@@ -13,72 +13,26 @@
 //! A signature that was made is kept ([`SignatureStore`]) for as long as the route says the same: whoever is told of it again
 //! receives the same octets.
 
-mod driver;
 mod jobs;
-mod onward;
 mod pending;
 mod silence;
+mod store;
 
-use std::{fmt::Debug, hash::Hasher, rc::Rc, time::Instant};
+use std::{hash::Hasher, rc::Rc, time::Instant};
 
-use holdfast_types::{Asn, HashKey, Prefix};
+use holdfast_types::{HashKey, Prefix};
 
 use self::silence::Silence;
 pub use self::{
     jobs::SigningJob,
-    onward::{Signer, Unsigned},
     silence::PATIENCE,
+    store::{SignatureName, SignatureStore},
 };
 pub(crate) use self::{
     jobs::{Jobs, Waiter},
-    onward::{Onward, Plan, Route, Signers, Signing, Towards},
     pending::{Had, Outlook, Pending, Waiting},
 };
-
-/// Names a signature of ours: of each name one is kept.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct SignatureName {
-    /// The route.
-    pub prefix: Prefix,
-    /// The AS in the OPENs of those that it is for.
-    pub target: Asn,
-    /// Stands for what our segments say, which of them it is, the algorithm suite, and the path identifier.
-    pub slot: u32,
-}
-
-/// Keeps signatures of ours, also for whoever goes on after this process.
-pub trait SignatureStore: Debug {
-    /// The signature with this name, if it is of what `mark` stands for.
-    fn get(&self, name: &SignatureName, mark: u64) -> Option<&[u8]>;
-
-    /// Keeps a signature in the place of any of this name; `false`: there is no room, and it is lost. Where there is none, one
-    /// goes whose prefix is not in use, as `is_used` says.
-    fn keep(
-        &mut self,
-        name: SignatureName,
-        mark: u64,
-        signature: &[u8],
-        is_used: &mut dyn FnMut(Prefix) -> bool,
-    ) -> bool;
-
-    /// Another bound on how many are kept.
-    fn set_most(&mut self, most: usize);
-
-    /// Notes which keys paths are signed with, for whoever goes on.
-    fn note(&mut self, signers: &[u8]);
-
-    /// What was noted last; nothing at first.
-    fn noted(&self) -> &[u8];
-
-    /// Key of the marks: the same for all processes that go on with what is kept, and unknown to peers.
-    fn key(&self) -> [u64; 2];
-
-    /// Signatures that are kept, and those that were not for want of room.
-    fn counts(&self) -> (usize, u64);
-
-    /// Octets of memory.
-    fn memory(&self) -> usize;
-}
+use crate::onward::Signers;
 
 /// What is counted of signatures of ours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -101,7 +55,7 @@ pub(crate) struct SigningTable {
     /// Whether some group is sent signed paths.
     pub(crate) is_used: bool,
     /// Whoever signs is heard, and will say which keys it has.
-    is_followed: bool,
+    pub(crate) is_followed: bool,
     /// `None`: nobody has said yet which there are.
     pub(crate) signers: Option<Rc<Signers>>,
     store: Option<Box<dyn SignatureStore>>,
@@ -224,14 +178,4 @@ impl SigningTable {
     pub(crate) fn memory(&self) -> usize {
         self.store.as_ref().map_or(0, |store| store.memory()) + self.jobs.memory()
     }
-}
-
-/// Hashes a prefix in the same way in each process.
-pub(crate) fn write_prefix(hasher: &mut impl Hasher, prefix: Prefix) {
-    let (family, bits) = match prefix {
-        Prefix::V4(prefix) => (0, u128::from(prefix.address().to_bits()) << 96),
-        Prefix::V6(prefix) => (1, prefix.address().to_bits()),
-    };
-    hasher.write(&[family, prefix.length()]);
-    hasher.write(&bits.to_be_bytes());
 }

@@ -28,15 +28,12 @@ use crate::{
         rules::{Export, ExportDecision},
     },
     journal::{AttributeHasher, format},
+    onward::{Onward, Plan, Route, Signing, Towards, Unsigned},
     path::{Path, SetId, SourceId},
     rewrite::{self, export::ExportedNextHop},
     seam::StreamKey,
     signatures::{has_secure_path, secure_path},
-    signing::{
-        Had, Onward, Outlook, Pending, Plan, Route, SignatureName, Signing, SigningJob, SigningTable,
-        Towards, Unsigned, Waiter, Waiting,
-    },
-    update_group::member::StreamId,
+    signing::{Had, Outlook, Pending, SignatureName, SigningJob, SigningTable, Waiter, Waiting},
 };
 
 /// A route of a window that may be sent with signatures.
@@ -437,7 +434,7 @@ fn insert_path(attributes: &mut Vec<u8>, value: &[u8]) {
 
 fn waiter(recipients: &Recipients<'_>, chain: &Chain, prefix: Prefix) -> Option<Waiter> {
     let StreamKey::Group(stream) = recipients.lane else { return None };
-    Some(Waiter { stream: StreamId(stream), identifier: chain.identifier.unwrap_or(0), prefix })
+    Some(Waiter { stream, identifier: chain.identifier.unwrap_or(0), prefix })
 }
 
 /// The path with our segments, if all of their signatures are there. The first that are missing are asked for, if there may be

@@ -15,12 +15,12 @@ use crate::{
     NextHopRule, PeerConfig, PeerIndex, PeerKind, PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
     class::Policy,
     core::{Core, family_index},
+    onward::Signing,
     orf::{Orf, PrefixFilter},
     own_next_hop::OwnNextHops,
     path::{Path, SetId, SourceId},
     rewriter::Receiver,
     sets::SetFlags,
-    signing::Signing,
     summary::Summaries,
 };
 

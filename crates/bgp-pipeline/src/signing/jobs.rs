@@ -6,8 +6,7 @@ use hashbrown::HashMap;
 use holdfast_bgpsec_wire::Ski;
 use holdfast_types::{Asn, HashKey, Prefix};
 
-use super::SignatureName;
-use crate::update_group::member::StreamId;
+use super::store::SignatureName;
 
 /// Octets that are to be signed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +31,8 @@ const MOST_FRESH: usize = 8192;
 /// Who is told of a route when a job is done.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Waiter {
-    pub(crate) stream: StreamId,
+    /// The number of its stream.
+    pub(crate) stream: u32,
     pub(crate) identifier: u32,
     pub(crate) prefix: Prefix,
 }

@@ -11,7 +11,7 @@ use holdfast_bgpsec_wire::{CONFED_SEGMENT, Path as SecurePath, Segment, Ski, lea
 use holdfast_types::{Asn, Prefix};
 use smallvec::SmallVec;
 
-use crate::{PeerKind, signing::write_prefix};
+use crate::PeerKind;
 
 /// A key that paths are signed with: one for each AS of ours and algorithm suite.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,7 +40,7 @@ impl Signers {
     }
 
     /// For the next process.
-    pub(super) fn octets(&self) -> Vec<u8> {
+    pub(crate) fn octets(&self) -> Vec<u8> {
         let octets = |Signer { asn, suite, ski }: &Signer| {
             asn.0.to_be_bytes().into_iter().chain([*suite]).chain(ski.0).collect::<Vec<_>>()
         };
@@ -48,7 +48,7 @@ impl Signers {
     }
 
     /// Those that the process before has noted, if it has.
-    pub(super) fn read(octets: &[u8]) -> Option<Self> {
+    pub(crate) fn read(octets: &[u8]) -> Option<Self> {
         let (&FORMAT, octets) = octets.split_first()? else { return None };
         let (signers, []) = octets.as_chunks::<25>() else { return None };
         let signer = |&[a, b, c, d, suite, ref ski @ ..]: &[u8; 25]| Signer {
@@ -59,7 +59,7 @@ impl Signers {
         Some(Self::new(signers.iter().map(signer)))
     }
 
-    pub(super) fn all(&self) -> &[Signer] {
+    pub(crate) fn all(&self) -> &[Signer] {
         &self.0
     }
 
@@ -369,4 +369,14 @@ fn suites(
         (None, Some(asn)) if older.is_none() => Err(Unsigned::NoKey(asn)),
         (None, _) => Err(Unsigned::Suite),
     }
+}
+
+/// Hashes a prefix in the same way in each process.
+fn write_prefix(hasher: &mut impl Hasher, prefix: Prefix) {
+    let (family, bits) = match prefix {
+        Prefix::V4(prefix) => (0, u128::from(prefix.address().to_bits()) << 96),
+        Prefix::V6(prefix) => (1, prefix.address().to_bits()),
+    };
+    hasher.write(&[family, prefix.length()]);
+    hasher.write(&bits.to_be_bytes());
 }

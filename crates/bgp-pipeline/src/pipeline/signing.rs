@@ -5,8 +5,13 @@ use std::time::Instant;
 use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::Prefix;
 
-use super::{SignatureStore, Signer, Signers, SigningCounts, SigningJob, Waiter};
-use crate::{Pipeline, update_group::Streams};
+use super::Pipeline;
+use crate::{
+    SignatureStore, Signer, SigningCounts, SigningJob,
+    onward::Signers,
+    signing::Waiter,
+    update_group::{Streams, member::StreamId},
+};
 
 impl Pipeline {
     /// Keeps signatures of ours there from now on; to be called before any session that takes signed paths is up.
@@ -85,7 +90,7 @@ impl Pipeline {
         let was_silent = self.core.signing.silence.is_silent();
         let waiters = self.core.signing.done(number, signature, &mut is_used);
         for Waiter { stream, identifier, prefix } in waiters {
-            let Some(stream) = self.streams.get_mut(stream) else { continue };
+            let Some(stream) = self.streams.get_mut(StreamId(stream)) else { continue };
             match prefix {
                 Prefix::V4(prefix) => stream.v4.wake(Identified { identifier, prefix }),
                 Prefix::V6(prefix) => stream.v6.wake(Identified { identifier, prefix }),
@@ -166,7 +171,7 @@ impl Pipeline {
 
 fn is_awaited(streams: &Streams, waiter: &Waiter, mark: u64) -> bool {
     let Waiter { stream, identifier, prefix } = *waiter;
-    let Some(stream) = streams.get(stream) else { return false };
+    let Some(stream) = streams.get(StreamId(stream)) else { return false };
     match prefix {
         Prefix::V4(prefix) => stream.v4.awaits(Identified { identifier, prefix }, mark),
         Prefix::V6(prefix) => stream.v6.awaits(Identified { identifier, prefix }, mark),
