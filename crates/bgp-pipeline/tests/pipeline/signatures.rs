@@ -413,6 +413,26 @@ fn routes_are_preferred_by_their_signatures_where_that_is_configured() {
     );
 }
 
+/// RFC 8205 section 5.2.
+#[test]
+fn a_path_of_which_no_suite_is_known_counts_as_one_without_signatures() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let modes = [BgpsecValidation::Log, BgpsecValidation::Prefer, BgpsecValidation::Require];
+    for (n, mode) in (1..).zip(modes) {
+        let peer = up_secured(&mut pipeline, n, mode);
+        pipeline.update(peer, &signed(n, 7, prefix(P), true)).expect("taken");
+        let job = pipeline.poll_signatures(now).expect("a job");
+        pipeline.verified(job.number, SignatureVerdict::Unsupported, 0, true, now);
+        let paths = pipeline.explain(prefix(P));
+        let [path] = &paths[..] else { panic!("{} paths", paths.len()) };
+        let (state, is_used) = (path.states.unwrap_or_default().signatures, path.is_best);
+        assert_eq!((state, path.local_pref), (PathSecurity::Unsigned, 100), "{mode:?}");
+        assert_eq!(is_used, mode != BgpsecValidation::Require);
+        pipeline.update(peer, &withdrawal(prefix(P))).expect("taken");
+    }
+}
+
 #[test]
 fn attributes_with_both_paths_are_refused_though_a_set_has_them() {
     let (mut pipeline, now) = (checked(always()), Instant::now());
