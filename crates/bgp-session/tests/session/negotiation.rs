@@ -331,6 +331,35 @@ fn bgpsec_is_agreed_on_by_direction_and_family() {
     assert_eq!(agreed(ours, &secure(&all)), (vec![V6], vec![]));
 }
 
+/// RFC 8205 section 2.2.
+#[test]
+fn bgpsec_is_offered_beside_what_it_needs_and_not_without() {
+    let ours = Bgpsec { send: true, receive: true, ..Bgpsec::default() };
+    let ipv6 = Bgpsec { families: vec![BgpsecFamily::Ipv6], ..ours.clone() };
+    let both = |family| [bgpsec(true, family), bgpsec(false, family)];
+    let rows = [
+        (vec![V4], ours.clone(), both(V4).to_vec()),
+        (vec![V6], ours.clone(), both(V6).to_vec()),
+        (vec![V4, V6], ipv6.clone(), both(V6).to_vec()),
+        (vec![V4], ipv6, vec![]),
+    ];
+    for (families, bgpsec, expected) in rows {
+        let mut solo = Solo::new(PeerConfig { families: families.clone(), bgpsec, ..config() });
+        solo.advance_to(State::Connect);
+        let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+        let is_bgpsec = |capability: &&Capability| matches!(capability, Capability::Bgpsec { .. });
+        assert!(open.capabilities.iter().filter(is_bgpsec).eq(&expected), "{:?}", open.capabilities);
+        let needed = families.into_iter().map(Capability::Multiprotocol);
+        for needed in needed.chain([Capability::FourOctetAs(OUR_ASN)]) {
+            assert!(open.capabilities.contains(&needed), "{needed:?}");
+        }
+    }
+    let mut solo = Solo::new(PeerConfig { capabilities: false, bgpsec: ours, ..config() });
+    solo.advance_to(State::Connect);
+    let open = sent_open(&solo.feed(holdfast_bgp_session::Input::Connected(DIALLED)));
+    assert_eq!(open.capabilities, []);
+}
+
 #[test]
 fn a_session_may_be_refused_for_want_of_bgpsec() {
     let required = Bgpsec { send: true, receive: true, require_session: true, ..Bgpsec::default() };
