@@ -10,6 +10,7 @@ mod chain;
 mod merge;
 mod outgoing;
 mod recipients;
+mod secure;
 mod signed;
 
 use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
@@ -19,13 +20,13 @@ pub(crate) use self::{
     chain::SetIndex,
     outgoing::{Outgoing, Run, Target},
     recipients::{Before, Recipients, Side},
-    signed::goes_on,
+    secure::goes_on,
 };
 use self::{
     chain::{Announced, Chain, END, Signable, attributes, encode_chain},
     merge::Merge,
     outgoing::{withdraw, withdraw_paths},
-    signed::{Sending, ToSign, is_signable},
+    secure::{Sending, ToSign, is_signable},
 };
 use crate::{
     PeerIndex,
