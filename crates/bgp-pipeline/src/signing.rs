@@ -45,6 +45,8 @@ pub struct SigningCounts {
     pub lost: u64,
     /// Jobs that are not done.
     pub waiting: u64,
+    /// Octets of what is kept and of the jobs.
+    pub octets: usize,
 }
 
 /// Keys, signatures and jobs of all groups.
@@ -171,7 +173,7 @@ impl SigningTable {
     pub(crate) fn counts(&self) -> SigningCounts {
         let (kept, lost) = self.store.as_ref().map(|store| store.counts()).unwrap_or_default();
         let waiting = self.jobs.len() as u64;
-        SigningCounts { signed: self.signed, kept: kept as u64, lost, waiting }
+        SigningCounts { signed: self.signed, kept: kept as u64, lost, waiting, octets: self.memory() }
     }
 
     /// Octets held.

@@ -47,6 +47,15 @@ static TOO_LONG: Metric = Metric::counter(
     "Routes withdrawn instead of announced: their attributes fit no message of the receiver, or there is no next hop",
 );
 
+static SIGNATURES_KEPT: Metric =
+    Metric::gauge("holdfast_bgp_signatures_kept", "Signatures of ours that are kept");
+static SIGNATURES_LOST: Metric = Metric::counter(
+    "holdfast_bgp_signatures_lost",
+    "Signatures of ours that were not kept, for want of room, or not found whole",
+);
+static SIGNATURES_WAITING: Metric =
+    Metric::gauge("holdfast_bgp_signatures_waiting", "Signatures of ours that announcements wait for");
+
 static CHECKED: Metric = Metric::gauge(
     "holdfast_bgp_consistency_checked",
     "Whether each change is checked, of the whole table (`consistency-check`)",
@@ -163,6 +172,10 @@ fn whole(sheet: &mut Sheet, bgp: &Bgp) {
     sheet.add(&MEMORY, &[], speaker.pipeline.memory().total() as u64);
     sheet.add(&GROUPS, &[], speaker.pipeline.update_groups() as u64);
     sheet.add(&TOO_LONG, &[], speaker.pipeline.too_long());
+    let signing = speaker.pipeline.signing_counts();
+    sheet.add(&SIGNATURES_KEPT, &[], signing.kept);
+    sheet.add(&SIGNATURES_LOST, &[], signing.lost);
+    sheet.add(&SIGNATURES_WAITING, &[], signing.waiting);
     sheet.add(&CHECKED, &[], u64::from(speaker.pipeline.is_consistency_checked()));
     sheet.add(&VIOLATIONS, &[], speaker.pipeline.violations());
     let validation = &bgp.surroundings.validation;

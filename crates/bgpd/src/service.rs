@@ -14,10 +14,12 @@ use holdfast_api::bgp::v1::{
     self as api, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply,
     Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, RangesReply,
     ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRangesRequest,
-    ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest, StopPeerRequest, Summary,
-    TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
+    ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, SigningReply, StartPeerRequest, StopPeerRequest,
+    Summary, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
-use holdfast_bgp_pipeline::{AggregateConfig, PathView, PeerIndex, Pipeline, SignatureStore, Stage};
+use holdfast_bgp_pipeline::{
+    AggregateConfig, PathView, PeerIndex, Pipeline, SignatureStore, SigningCounts, Stage,
+};
 use holdfast_bgp_wire::notification::MAX_TEXT;
 use holdfast_damping::Damping;
 use holdfast_policy::{PathSecurity, PathValidity, Program, Validity};
@@ -498,6 +500,12 @@ impl BgpServer for Server {
         let bgp = self.bgp()?;
         let aggregates = bgp.speaker.borrow().pipeline.aggregates();
         Ok(AggregatesReply { aggregates: aggregates.into_iter().map(show::aggregate).collect() })
+    }
+
+    async fn show_signing(&self, _: &CallContext, _: Empty) -> Result<SigningReply, XrlError> {
+        let SigningCounts { kept, lost, waiting, octets, .. } =
+            self.bgp()?.speaker.borrow().pipeline.signing_counts();
+        Ok(SigningReply { kept, lost, waiting, memory_octets: octets as u64 })
     }
 
     async fn show_neighbors(

@@ -5,7 +5,7 @@
 use std::{io, io::Write, time::Duration};
 
 use holdfast_api::{
-    bgp::v1::{BgpClient, NeighborBgpsec, ShowNeighborsRequest},
+    bgp::v1::{BgpClient, Empty as Nothing, NeighborBgpsec, ShowNeighborsRequest, SigningReply},
     pathsec::v1::{Empty, KeyState, PathSecClient, PathSecStatus, PrivateKey},
 };
 use holdfast_types::Ski;
@@ -36,17 +36,21 @@ pub(super) async fn show(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let of_table = router.of(table);
-    let (peers, status) = tokio::join!(peers(&of_table), timeout(PATIENCE, status(router)));
-    let (peers, status) = (peers?, status.unwrap_or_else(|_| Err(late())));
+    let (bgp, status) = tokio::join!(bgp(&of_table), timeout(PATIENCE, status(router)));
+    let ((peers, kept), status) = (bgp?, status.unwrap_or_else(|_| Err(late())));
     match as_json {
-        true => line(out, &to_json(status.as_ref().ok(), &peers))?,
-        false => write(&status, &peers, out)?,
+        true => line(out, &to_json(status.as_ref().ok(), &peers, &kept))?,
+        false => write(&status, &peers, &kept, out)?,
     }
     Ok(())
 }
 
-async fn peers(router: &Router) -> Result<Vec<Peer>, Failure> {
+async fn bgp(router: &Router) -> Result<(Vec<Peer>, SigningReply), Failure> {
     let bgp: BgpClient = router.client("bgp").await?;
+    Ok((peers(&bgp).await?, answer(bgp.show_signing(Nothing {})).await?))
+}
+
+async fn peers(bgp: &BgpClient) -> Result<Vec<Peer>, Failure> {
     let mut neighbors = bgp.show_neighbors(ShowNeighborsRequest::default());
     let mut peers = Vec::new();
     while let Some(neighbor) = answer(neighbors.next()).await? {
@@ -72,7 +76,7 @@ fn queued_hops(peers: &[Peer]) -> u64 {
 }
 
 /// What `pathsec` has not said is `null`.
-fn to_json(status: Option<&PathSecStatus>, peers: &[Peer]) -> Value {
+fn to_json(status: Option<&PathSecStatus>, peers: &[Peer], kept: &SigningReply) -> Value {
     let said = |count: fn(&PathSecStatus) -> u64| status.map(count);
     let peer = |peer: &Peer| {
         let mut value = bgpsec_json(&peer.bgpsec);
@@ -86,6 +90,10 @@ fn to_json(status: Option<&PathSecStatus>, peers: &[Peer]) -> Value {
         "failed": said(|status| status.failed),
         "signed": said(|status| status.signed),
         "private_keys": status.map(|status| status.private_keys.iter().map(key_json).collect::<Vec<_>>()),
+        "kept": kept.kept,
+        "lost": kept.lost,
+        "waiting": kept.waiting,
+        "kept_octets": kept.memory_octets,
         "queued_hops": queued_hops(peers),
         "memory_octets": said(|status| status.memory_octets),
         "peers": peers.iter().map(peer).collect::<Vec<_>>(),
@@ -140,7 +148,24 @@ fn write_keys(keys: &[PrivateKey], out: &mut dyn Write) -> io::Result<()> {
     table.write(out)
 }
 
-fn write(status: &Result<PathSecStatus, Failure>, peers: &[Peer], out: &mut dyn Write) -> io::Result<()> {
+/// Signatures of ours, if there are any.
+fn write_kept(kept: &SigningReply, out: &mut dyn Write) -> io::Result<()> {
+    let SigningReply { kept, lost, waiting, memory_octets } = kept;
+    if *kept + *lost + *waiting == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "Signatures of ours: {kept} kept ({memory_octets} octets), {lost} lost, {waiting} waited for"
+    )
+}
+
+fn write(
+    status: &Result<PathSecStatus, Failure>,
+    peers: &[Peer],
+    kept: &SigningReply,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     match status {
         Ok(status) => {
             let known = if status.known { "" } else { " (no cache has been heard yet)" };
@@ -155,6 +180,7 @@ fn write(status: &Result<PathSecStatus, Failure>, peers: &[Peer], out: &mut dyn 
         Err(_) if peers.is_empty() => writeln!(out, "No peer has `bgpsec`")?,
         Err(failure) => writeln!(out, "Routers' keys and signatures: not known ({failure})")?,
     }
+    write_kept(kept, out)?;
     writeln!(out, "Hops that wait to be verified: {}", queued_hops(peers))?;
     if peers.is_empty() {
         return Ok(());
@@ -207,7 +233,7 @@ mod tests {
     #[test]
     fn a_private_key_that_signs_nothing_is_marked_where_somebody_has_to_act() {
         let mut out = Vec::new();
-        write(&Ok(keys()), &[], &mut out).expect("a buffer");
+        write(&Ok(keys()), &[], &SigningReply::default(), &mut out).expect("a buffer");
         let text = String::from_utf8(out).expect("text");
         let line = |word: &str| text.lines().find(|line| line.contains(word)).expect("there is one");
         assert!(!line("in-use").contains('!') && line("in-use").ends_with(" 5"), "{text}");
@@ -224,9 +250,11 @@ mod tests {
 
     #[test]
     fn all_counts_are_there_and_null_is_what_pathsec_has_not_said() {
+        let kept = SigningReply { kept: 3, lost: 1, waiting: 0, memory_octets: 400 };
         let none = json!({
             "router_keys": null, "verified": null, "remembered": null, "failed": null,
             "signed": null, "private_keys": null, "queued_hops": 9, "memory_octets": null,
+            "kept": 3, "lost": 1, "waiting": 0, "kept_octets": 400,
             "peers": [
                 { "name": "a", "sent": [], "received": [], "valid": 1, "not_valid": 0, "unverified": 0,
                   "queued_hops": 4, "incomplete": false },
@@ -234,24 +262,25 @@ mod tests {
                   "queued_hops": 5, "incomplete": false },
             ],
         });
-        assert_eq!(to_json(None, &[peer("a", 1, 4), peer("b", 0, 5)]), none);
+        assert_eq!(to_json(None, &[peer("a", 1, 4), peer("b", 0, 5)], &kept), none);
         let status = PathSecStatus { router_keys: 2, ..keys() };
         let shown = json!({
             "router_keys": 2, "verified": 0, "remembered": 0, "failed": 0,
             "signed": 5, "queued_hops": 0, "memory_octets": 0, "peers": [],
+            "kept": 0, "lost": 0, "waiting": 0, "kept_octets": 0,
             "private_keys": [
                 { "asn": 64496, "ski": "01".repeat(20), "state": "in-use", "signed": 5 },
                 { "asn": 64497, "ski": "AB".repeat(20), "state": "unpublished", "signed": 0 },
             ],
         });
-        assert_eq!(to_json(Some(&status), &[]), shown);
+        assert_eq!(to_json(Some(&status), &[], &SigningReply::default()), shown);
     }
 
     #[test]
     fn without_pathsec_the_peers_are_shown_and_why_there_is_nothing_else() {
         let text = |status, peers: &[Peer]| {
             let mut out = Vec::new();
-            write(&status, peers, &mut out).expect("a buffer");
+            write(&status, peers, &SigningReply::default(), &mut out).expect("a buffer");
             String::from_utf8(out).expect("text")
         };
         let shown = text(Err(late()), &[peer("upstream", 7, 3)]);

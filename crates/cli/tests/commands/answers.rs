@@ -241,6 +241,10 @@ impl BgpServer for Bgp {
         self.clear(cx, ClearRequest { peer: request.peer, ..ClearRequest::default() }).await
     }
 
+    async fn show_signing(&self, _: &CallContext, _: bgp::Empty) -> Result<bgp::SigningReply, XrlError> {
+        Ok(bgp::SigningReply { kept: 3, lost: 1, waiting: 2, memory_octets: 4_096 })
+    }
+
     async fn show_aggregates(&self, _: &CallContext, _: bgp::Empty) -> Result<AggregatesReply, XrlError> {
         let aggregate = |prefix: &str, contributors, counting, origin: &str| AggregateState {
             prefix: prefix.into(),
