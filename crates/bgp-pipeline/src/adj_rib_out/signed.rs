@@ -97,9 +97,7 @@ impl<P: IpPrefix> Window<P> {
         now: Option<super::Place>,
     ) {
         let had = waiting.had;
-        if had != Had::Nobody {
-            self.tally.announce(had.except(), -1);
-        }
+        self.count_had(recipients, had, -1);
         let Some(place) = now else {
             return match had {
                 Had::Nobody => {}
@@ -118,6 +116,13 @@ impl<P: IpPrefix> Window<P> {
             Some(_) | None => had,
         };
         self.announce_one(place, (source, prefix), had, Some(waiting));
+    }
+
+    /// Counts what was told before. Who was not told may be in another stream by now.
+    fn count_had(&mut self, recipients: &Recipients<'_>, had: Had, by: i64) {
+        if had != Had::Nobody {
+            self.tally.announce(had.except().filter(|peer| recipients.members.contains(*peer)), by);
+        }
     }
 
     fn announce_one(
@@ -283,9 +288,9 @@ impl<P: IpPrefix> Window<P> {
         if signing.silence.is_silent() {
             self.encode_plain(sending, *chain, std::iter::once(route.prefix));
             (had, is_plain) = (Had::all_but(chain.member), true);
-        } else if had != Had::Nobody {
+        } else {
             // They have what they were told before.
-            self.tally.announce(had.except(), 1);
+            self.count_had(sending.recipients, had, 1);
         }
         let told = Identified { identifier: chain.identifier.unwrap_or(0), prefix: route.prefix };
         let pending = self.pending.get_or_insert_with(|| Box::new(Pending::new(key)));
