@@ -162,7 +162,16 @@ impl<P: IpPrefix> Cursor<P> {
             Some(Walk { kind: WalkKind::Dump, after: None, .. }) => WalkKind::Dump,
             Some(_) => WalkKind::Lost,
         };
+        self.postpone_refresh();
         self.walk = Some(Walk::new(kind));
+    }
+
+    /// A refresh that waits for the end of another follows the walk that takes its place. That one does not wait: what has been
+    /// put off is told when it comes by.
+    fn postpone_refresh(&mut self) {
+        if self.enclosure == Enclosure::Begins && self.owed.is_some() {
+            (self.enclosure, self.refresh) = (Enclosure::None, Some(true));
+        }
     }
 
     /// Starts the walk of sessions that go on after another process.
@@ -386,6 +395,7 @@ impl<P: IpPrefix> Table<P> {
         self.window.begin(encoding.core, encoding.marks, recipients);
         if cursor.lost {
             (cursor.position, cursor.lost) = (self.rib.log.start(), false);
+            cursor.postpone_refresh();
             cursor.walk = Some(Walk::new(WalkKind::Lost));
         }
         if cursor.enclosure == Enclosure::Begins && cursor.owed.is_none() {
