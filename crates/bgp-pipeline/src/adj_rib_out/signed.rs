@@ -267,7 +267,7 @@ impl<P: IpPrefix> Window<P> {
         match chain.identifier {
             None => withdraw(encoder, std::iter::once(prefix), out),
             Some(identifier) => {
-                withdraw_paths(encoder, std::iter::once(Identified { identifier, prefix }), out)
+                withdraw_paths(encoder, std::iter::once(Identified { identifier, prefix }), out);
             }
         }
         out.close(chain.member.map_or(Target::All, Target::Except));

@@ -10,7 +10,7 @@ use crate::{
     SignatureStore, Signer, SigningCounts, SigningJob,
     onward::Signers,
     signing::Waiter,
-    update_group::{Streams, member::StreamId},
+    update_group::{Streams, member::StreamId, stream::Stream},
 };
 
 impl Pipeline {
@@ -62,7 +62,7 @@ impl Pipeline {
     /// Those who could not ask because there were too many jobs can again.
     fn offer_room(&mut self) {
         if self.core.signing.jobs.has_room_again() {
-            self.streams.iter_mut().for_each(|stream| stream.retry());
+            self.streams.iter_mut().for_each(Stream::retry);
             self.streams.look_anew();
         }
     }

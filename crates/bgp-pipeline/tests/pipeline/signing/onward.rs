@@ -29,8 +29,11 @@ fn anatomy(body: &[u8]) -> (Vec<u8>, usize, usize) {
     (codes, sections.withdrawn.len(), sections.nlri.len())
 }
 
-/// All signatures of a path with their keys, by suite.
-fn signatures(path: &[u8]) -> Vec<(u8, Vec<(Ski, Vec<u8>)>)> {
+/// The signatures of a block with their keys.
+type Signatures = Vec<(Ski, Vec<u8>)>;
+
+/// All signatures of a path, by suite.
+fn signatures(path: &[u8]) -> Vec<(u8, Signatures)> {
     let path = Path::parse(path).expect("sound");
     let all = |block: holdfast_bgpsec_wire::Block<'_>| {
         block.signatures().map(|signature| (signature.ski, signature.octets.to_vec())).collect()

@@ -198,8 +198,7 @@ fn a_view_waits_for_what_it_has_chosen() {
 
 #[test]
 fn who_reads_slowly_waits_for_the_same_signatures() {
-    let mut limits = Limits::default();
-    limits.shared_bytes = 100;
+    let limits = Limits { shared_bytes: 100, ..Limits::default() };
     let mut router = Router::of(SpeakerConfig { limits, ..always() });
     let from = router.up(1);
     let (quick, slow) = (router.up(2), router.up_as(4, PeerConfig { name: "slow".into(), ..ebgp(2) }));
