@@ -150,13 +150,13 @@ fn write_keys(keys: &[PrivateKey], out: &mut dyn Write) -> io::Result<()> {
 
 /// Signatures of ours, if there are any.
 fn write_kept(kept: &SigningReply, out: &mut dyn Write) -> io::Result<()> {
-    let SigningReply { kept, lost, waiting, memory_octets } = kept;
+    let SigningReply { kept, lost, waiting, memory_octets: _ } = kept;
     if *kept + *lost + *waiting == 0 {
         return Ok(());
     }
     writeln!(
         out,
-        "Signatures of ours: {kept} kept ({memory_octets} octets), {lost} lost, {waiting} waited for"
+        "Signatures of ours: {kept} kept, {lost} lost, {waiting} waited for"
     )
 }
 
