@@ -81,6 +81,10 @@ pub struct SpeakerConfig {
     pub extended_messages: bool,
     /// Offer to send signed paths (RFC 8205), which [`Speaker::send_raw`] does.
     pub signs: bool,
+    /// Offer to take signed paths. Nothing is verified.
+    pub takes_signed: bool,
+    /// Keep the octets of each UPDATE, for [`Speaker::updates`].
+    pub records: bool,
     /// Announced when a session comes up, then End-of-RIB for every family.
     pub tables: Vec<Arc<Table>>,
     /// Come back after the end of a session.
@@ -125,6 +129,8 @@ impl SpeakerConfig {
             four_octet_as: true,
             extended_messages: false,
             signs: false,
+            takes_signed: false,
+            records: false,
             tables: Vec::new(),
             reconnect: true,
             read_rate: None,
@@ -237,6 +243,11 @@ impl Speaker {
     /// What is known of the session now.
     pub fn status(&self) -> Status {
         self.shared.lock().status()
+    }
+
+    /// The UPDATEs of this session, each from its marker on, End-of-RIB among them; none unless the configuration says so.
+    pub fn updates(&self) -> Vec<Vec<u8>> {
+        self.shared.lock().updates.clone()
     }
 
     /// All routes that the peer has announced and not withdrawn.

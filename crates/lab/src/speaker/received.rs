@@ -60,6 +60,8 @@ pub(super) struct State {
     /// Commands given by the handle, and taken by the thread.
     pub(super) told: u64,
     pub(super) taken: u64,
+    /// UPDATEs of this session, where they are kept.
+    pub(super) updates: Vec<Vec<u8>>,
     ipv4: PrefixTable<Ipv4Prefix, u32>,
     ipv6: PrefixTable<Ipv6Prefix, u32>,
     sets: Vec<Arc<Received>>,
@@ -74,6 +76,7 @@ impl Default for State {
             status: Status::default(),
             told: 0,
             taken: 0,
+            updates: Vec::new(),
             ipv4: PrefixTable::new(HashKey::new([0, 0])),
             ipv6: PrefixTable::new(HashKey::new([0, 0])),
             sets: Vec::new(),

@@ -251,10 +251,14 @@ impl Peer {
         if config.extended_messages {
             capabilities.push(Capability::ExtendedMessage);
         }
-        if config.signs {
+        let directions = [(config.signs, true), (config.takes_signed, false)];
+        for (_, send) in directions.into_iter().filter(|(is_on, _)| *is_on) {
             let families = config.families.iter();
-            let signs = |family: &Family| Capability::Bgpsec { version: 0, send: true, afi: family.afi };
-            capabilities.extend(families.map(signs));
+            capabilities.extend(families.map(|family| Capability::Bgpsec {
+                version: 0,
+                send,
+                afi: family.afi,
+            }));
         }
         if config.next_hop_v4.is_ipv6() {
             capabilities.push(Capability::ExtendedNextHop(vec![(Family::IPV4_UNICAST, Afi::IPV6)]));
@@ -374,7 +378,12 @@ impl Peer {
             taken += message.wire.len();
             state.status.octets += message.wire.len() as u64;
             match message.kind {
-                MessageType::Update => state.update(message.body, rules)?,
+                MessageType::Update => {
+                    if self.config.records {
+                        state.updates.push(message.wire.to_vec());
+                    }
+                    state.update(message.body, rules)?;
+                }
                 MessageType::Notification => return Err(notified(message.body)),
                 MessageType::RouteRefresh => state.status.refreshes += 1,
                 MessageType::KeepAlive | MessageType::Open => {}
