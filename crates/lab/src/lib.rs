@@ -14,6 +14,7 @@ pub mod netns;
 pub mod peers;
 pub mod recipe;
 pub mod router;
+pub mod row;
 pub mod scale;
 pub mod signed;
 pub mod speaker;

@@ -4,9 +4,13 @@
 //!  10.0.1.2: speaker, AS 64511, and spki-cache ── 10.0.1.1, AS 65000: Holdfast
 //! ```
 
+mod chains;
+mod inside;
 mod keys;
+mod reconstruction;
 mod second;
 mod sessions;
+mod stable;
 
 use std::{
     fs,
@@ -359,4 +363,17 @@ retry = 1
     );
     speakers.iter_mut().try_for_each(Running::still_runs)?;
     cache.still_runs()
+}
+
+/// Waits until the one path of a prefix has this state (`None`: it came unsigned) and this AS_PATH.
+fn until_path(router: &Router, prefix: &str, state: Option<&str>, as_path: &str) -> Result<()> {
+    wait::until(&format!("{prefix} {state:?} {as_path}"), LIMIT, || {
+        let shown = router.show(&["bgp", "route", prefix]).map_err(|error| format!("{error:#}"))?;
+        let path = &shown["paths"][0];
+        let is_judged = path["bgpsec"]["pending"] != true;
+        let found = path["bgpsec"]["state"].as_str().filter(|state| *state != "unsigned");
+        let is_it = is_judged && found == state && path["aspath"]["string"] == as_path;
+        if is_it { Ok(()) } else { Err(shown.to_string()) }
+    })
+    .with_context(|| router.log_tail())
 }
