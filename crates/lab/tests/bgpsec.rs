@@ -7,6 +7,7 @@
 mod chains;
 mod inside;
 mod keys;
+mod listener;
 mod reconstruction;
 mod second;
 mod sessions;

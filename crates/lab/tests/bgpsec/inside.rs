@@ -7,11 +7,14 @@ use holdfast_lab::{
 };
 use holdfast_types::RouterKey;
 
-use super::until_path;
+use super::{listener::Listener, until_path};
 
 /// What the first router has, and the last one.
 const FIRST: &str = "203.0.113.0/24";
 const LAST: &str = "198.51.100.0/24";
+/// The networks of listeners at both ends.
+const BEFORE: u8 = 20;
+const BEHIND: u8 = 21;
 
 /// A session inside an AS, on which nobody else's next hops are known.
 fn inside() -> String {
@@ -24,6 +27,11 @@ fn public(keys: &[&SigningKey]) -> Vec<RouterKey> {
 
 /// A router: its AS, its keys, more of `[bgp]`, and its peers.
 struct Router<'a>(u32, Vec<&'a SigningKey>, String, Vec<String>);
+
+/// Listeners at both ends.
+fn listeners(row: &Row, last: u8) -> Result<[Listener; 2]> {
+    Ok([Listener::start(row, 1, BEFORE)?, Listener::start(row, last, BEHIND)?])
+}
 
 /// Starts the routers, each of whom knows all keys. The first and the last have a network.
 fn start(row: &Row, routers: &[Router<'_>]) -> Result<Vec<Place>> {
@@ -38,8 +46,8 @@ fn start(row: &Row, routers: &[Router<'_>]) -> Result<Vec<Place>> {
 
 fn configuration(number: u8, Router(asn, keys, more, peers): &Router<'_>, routers: usize) -> String {
     let own = match number {
-        1 => network(FIRST),
-        _ if usize::from(number) == routers => network(LAST),
+        1 => network(FIRST) + &Listener::peer(BEFORE, ""),
+        _ if usize::from(number) == routers => network(LAST) + &Listener::peer(BEHIND, ""),
         _ => String::new(),
     };
     [&head(number, *asn, keys), more, &own, &peers.concat(), &cache()].map(String::as_str).concat()
@@ -51,6 +59,7 @@ fn configuration(number: u8, Router(asn, keys, more, peers): &Router<'_>, router
 #[test]
 fn inside_an_as_paths_go_on_as_they_came() -> Result<()> {
     let row = Row::new(5)?;
+    let listeners = listeners(&row, 5)?;
     let keys = [65_001, 65_000, 65_000, 65_000, 65_005].map(SigningKey::generate);
     let keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
     let client = "route-reflector-client = true\n";
@@ -96,6 +105,8 @@ fn inside_an_as_paths_go_on_as_they_came() -> Result<()> {
     }
     is(5, FIRST, Some("valid"), "65000 65001")?;
     is(1, LAST, Some("valid"), "65000 65005")?;
+    listeners[0].check("inside-before", 65_001, &keys, 2)?;
+    listeners[1].check("inside-behind", 65_005, &keys, 2)?;
 
     // The client takes no signed paths any more: it has AS_PATHs, and there is nothing that it could go on from.
     let third = &places[2].router;
@@ -116,6 +127,7 @@ fn inside_an_as_paths_go_on_as_they_came() -> Result<()> {
 #[test]
 fn a_confederation_is_entered_crossed_and_left() -> Result<()> {
     let row = Row::new(4)?;
+    let listeners = listeners(&row, 4)?;
     let keys = [65_101, 65_001, 65_002, 65_102, 64_999, 64_999].map(SigningKey::generate);
     let keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
     let members = |other: u32| format!("[bgp.confederation]\nid = 64999\nmembers = [{other}]\n");
@@ -149,7 +161,9 @@ fn a_confederation_is_entered_crossed_and_left() -> Result<()> {
     is(4, FIRST, "64999 65101")?;
     is(3, LAST, "65102")?;
     is(2, LAST, "(65002) 65102")?;
-    is(1, LAST, "64999 65102")
+    is(1, LAST, "64999 65102")?;
+    listeners[0].check("confederation-before", 65_101, &keys, 2)?;
+    listeners[1].check("confederation-behind", 65_102, &keys, 2)
 }
 
 /// RFC 8206 section 5.4: AS 64510 becomes AS 64500, and CE-1 knows nothing of it.
@@ -160,6 +174,7 @@ fn a_confederation_is_entered_crossed_and_left() -> Result<()> {
 #[test]
 fn an_as_that_migrates_signs_with_both_numbers() -> Result<()> {
     let row = Row::new(4)?;
+    let listeners = listeners(&row, 4)?;
     let keys = [64_496, 64_500, 64_510, 64_500, 64_497].map(SigningKey::generate);
     let keys = keys.into_iter().collect::<Result<Vec<_>>>()?;
     let local = format!("{BGPSEC}local-asn = 64510\nlocal-asn-mode = \"replace\"\n");
@@ -191,5 +206,7 @@ fn an_as_that_migrates_signs_with_both_numbers() -> Result<()> {
     is(3, FIRST, "64496")?;
     is(4, FIRST, "64500 64496")?;
     is(2, LAST, "64497")?;
-    is(1, LAST, "64510 64497")
+    is(1, LAST, "64510 64497")?;
+    listeners[0].check("migration-before", 64_496, &keys, 2)?;
+    listeners[1].check("migration-behind", 64_497, &keys, 2)
 }

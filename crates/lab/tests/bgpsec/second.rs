@@ -324,23 +324,25 @@ fn with_as_path(update: &[u8]) -> Vec<u8> {
     longer
 }
 
-/// What the second verifier makes of these.
-fn second(directory: &Path, keys: &[RouterKey], cases: &[Case]) -> Result<Vec<(String, String)>> {
+/// What the second verifier makes of UPDATEs between these ASs, the receiver's first: each route, and its state.
+pub(super) fn second<'a>(
+    directory: &Path,
+    asns: [u32; 2],
+    keys: &[RouterKey],
+    received: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<(String, String)>> {
     let (mut names, mut updates) = (String::new(), String::new());
     for RouterKey { asn, ski, spki } in keys {
         writeln!(names, "{} {ski} {}", asn.0, hex(spki))?;
     }
-    for case in cases {
-        writeln!(updates, "{}", hex(&case.update))?;
+    for update in received {
+        writeln!(updates, "{}", hex(update))?;
     }
     let files = ["keys.txt", "updates.txt"].map(|name| directory.join(name));
     fs::write(&files[0], names)?;
     fs::write(&files[1], updates)?;
-    let output = Command::new("python3")
-        .arg(VERIFIER)
-        .args([OWN.to_string(), PEER.to_string()])
-        .args(files)
-        .output()?;
+    let output =
+        Command::new("python3").arg(VERIFIER).args(asns.map(|asn| asn.to_string())).args(files).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout)?;
     let line = |line: &str| {
@@ -403,7 +405,8 @@ fn a_second_verifier_finds_the_same() -> Result<()> {
     let last: Prefix = "203.0.113.0/24".parse().ok().context("a prefix")?;
     speaker.send_raw(update(&path(&[&routers.peer], OWN, last)?, next_hop(last), last)?);
 
-    let found = second(&directory.0, &routers.keys(), &cases)?;
+    let found =
+        second(&directory.0, [OWN.0, PEER], &routers.keys(), cases.iter().map(|case| &case.update[..]))?;
     wait::until("all verdicts", LIMIT, || {
         let shown = router.show(&["bgpsec"]).map_err(|error| format!("{error:#}"))?;
         let route = router.show(&["bgp", "route", "203.0.113.0/24"]).map_err(|error| format!("{error:#}"))?;
