@@ -5,7 +5,6 @@
 //! N and N + 1.
 
 use std::{
-    fmt::Write as _,
     fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
@@ -75,15 +74,17 @@ pub fn files(keys: &[&SigningKey]) -> Files {
     keys.iter().map(|key| (key.file.clone(), key.contents.clone())).collect()
 }
 
-/// How the configuration of a router with these keys begins; more of `[bgp]` may follow, then peers.
-pub fn head(number: u8, asn: u32, keys: &[&SigningKey]) -> String {
-    let mut text = format!("[router]\nid = \"10.0.0.{number}\"\nasn = {asn}\n");
+/// The section with these keys; nothing without any.
+pub fn section(keys: &[&SigningKey]) -> String {
     let listed: Vec<_> =
         keys.iter().map(|key| format!("{{ asn = {}, file = \"{}\" }}", key.asn, key.file)).collect();
-    if !listed.is_empty() {
-        let _ = writeln!(text, "[bgpsec]\nkeys = [{}]", listed.join(", "));
-    }
-    text + "[bgp]\nconnect-retry = 1\n"
+    if listed.is_empty() { String::new() } else { format!("[bgpsec]\nkeys = [{}]\n", listed.join(", ")) }
+}
+
+/// How the configuration of a router with these keys begins; more of `[bgp]` may follow, then peers.
+pub fn head(number: u8, asn: u32, keys: &[&SigningKey]) -> String {
+    let keys = section(keys);
+    format!("[router]\nid = \"10.0.0.{number}\"\nasn = {asn}\n{keys}[bgp]\nconnect-retry = 1\n")
 }
 
 /// The cache of a router in a row; behind `[bgp]`.
