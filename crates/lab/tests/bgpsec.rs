@@ -255,7 +255,7 @@ fn what_bgp_knows_is_shown_while_pathsec_hangs_and_is_counted() -> Result<()> {
     ensure!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let expected = serde_json::json!({
         "router_keys": null, "verified": null, "remembered": null, "failed": null, "signed": null,
-        "private_keys": null, "memory_octets": null,
+        "private_keys": null, "memory_octets": null, "kept": 0, "lost": 0, "waiting": 0, "kept_octets": 0,
         "queued_hops": 0,
         "peers": [{
             "name": "signer", "sent": [], "received": [], "valid": 0, "not_valid": 0, "unverified": 0,
