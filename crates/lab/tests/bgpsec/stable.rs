@@ -48,6 +48,13 @@ fn signed(router: &Router) -> Result<u64> {
     })
 }
 
+/// So many signatures are kept, and none was lost.
+fn ensure_kept(router: &Router, count: u8) -> Result<()> {
+    let shown = router.show(&["bgpsec"])?;
+    ensure!(shown["kept"] == count && shown["lost"] == 0 && shown["waiting"] == 0, "{shown}");
+    Ok(())
+}
+
 /// All routes of a peer, when there are so many: each with a path of one hop.
 fn routes(speaker: &Speaker, count: u8) -> Result<Routes> {
     speaker.wait_routes(count.into(), LIMIT)?;
@@ -134,6 +141,8 @@ fn four_peers_of_an_as_cost_what_one_does_and_what_is_sent_again_costs_nothing()
     }
     ensure!(signed(&router)? == u64::from(ROUTES), "{} signatures", signed(&router)?);
 
+    ensure_kept(&router, ROUTES)?;
+
     // A peer asks again, and comes back.
     ask_again(&speakers[0], &first)?;
     speakers[1].flap();
@@ -169,7 +178,7 @@ fn four_peers_of_an_as_cost_what_one_does_and_what_is_sent_again_costs_nothing()
         told.check().with_context(|| format!("after the upgrade: {}", router.log_tail()))?;
     }
     ensure!(signed(&router)? == 0, "{} signatures after the upgrade", signed(&router)?);
-    Ok(())
+    ensure_kept(&router, ROUTES + 1)
 }
 
 /// A peer of AS 65001 in each table, and the same network of our own.
