@@ -38,6 +38,8 @@ enum Step {
     Answer(u8),
     Lose,
     Pull(usize),
+    /// All are told what can be told; nobody signs.
+    Tell,
     Work,
     Time(u8),
     /// Another process goes on.
@@ -59,6 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => any::<u8>().prop_map(Step::Answer),
         1 => Just(Step::Lose),
         16 => peer.prop_map(Step::Pull),
+        4 => Just(Step::Tell),
         4 => Just(Step::Work),
         2 => (0..9_u8).prop_map(Step::Time),
         1 => Just(Step::Restart),
@@ -228,6 +231,18 @@ impl World {
         }
     }
 
+    fn tell(&mut self) {
+        let is_pending = |world: &Self| world.peers.iter().any(|peer| world.router.pipeline.pending(*peer));
+        for _ in 0..1000 {
+            let works = self.router.pipeline.work(100);
+            (0..PEERS).for_each(|peer| self.pull(peer));
+            if !works && !is_pending(self) {
+                return;
+            }
+        }
+        panic!("never quiet");
+    }
+
     fn answer(&mut self, which: u8) {
         if self.under_way.is_empty() {
             return;
@@ -324,6 +339,7 @@ impl World {
             Step::Answer(which) => self.answer(which),
             Step::Lose => self.router.pipeline.signing_lost(),
             Step::Pull(peer) => self.pull(peer),
+            Step::Tell => self.tell(),
             Step::Work => {
                 self.router.pipeline.work(3);
             }
@@ -395,10 +411,13 @@ proptest! {
 
     #[test]
     fn at_rest_every_peer_has_what_a_fresh_router_tells_and_nothing_gone_was_told(
-        is_tight in any::<bool>(),
+        [is_tight, knows_keys] in any::<[bool; 2]>(),
         steps in prop::collection::vec(step(), 1..150),
     ) {
         let mut world = World::new(is_tight);
+        if knows_keys {
+            world.router.pipeline.set_signers(keys(world.keys));
+        }
         steps.iter().for_each(|step| world.run(step));
         world.check();
     }
