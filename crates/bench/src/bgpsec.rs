@@ -70,11 +70,27 @@ enum Row {
     Flood,
     /// A key that routes name goes.
     KeyRemoved,
+    /// Processor time of an UPDATE that is signed, from the route to the wire.
+    Made,
+    /// What is kept of signed routes, and that each is signed once.
+    Announced,
+    /// A table that is signed for a new peer, and what others notice.
+    SigningLoad,
 }
 
 impl Row {
-    const ALL: [Self; 7] =
-        [Self::Library, Self::Keys, Self::Paths, Self::TakenIn, Self::Table, Self::Flood, Self::KeyRemoved];
+    const ALL: [Self; 10] = [
+        Self::Library,
+        Self::Keys,
+        Self::Paths,
+        Self::TakenIn,
+        Self::Table,
+        Self::Flood,
+        Self::KeyRemoved,
+        Self::Made,
+        Self::Announced,
+        Self::SigningLoad,
+    ];
 }
 
 /// How much the library is given to do.
@@ -164,6 +180,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             Row::Table => router::Row::Table,
             Row::Flood => router::Row::Flood,
             Row::KeyRemoved => router::Row::KeyRemoved,
+            Row::Made => router::Row::Made,
+            Row::Announced => router::Row::Announced,
+            Row::SigningLoad => router::Row::SigningLoad,
         };
         row.run(&size, &mut print)?;
     }

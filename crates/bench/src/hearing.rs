@@ -18,6 +18,7 @@ use std::{
 use anyhow::{Context, Result};
 use holdfast_bgp_wire::{
     as_path::AsPath,
+    attribute::code,
     nlri::{PrefixIter, prefixes},
 };
 use holdfast_types::{Asn, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -33,6 +34,9 @@ pub(crate) enum Hearing {
     Sum(Sum),
     /// The hash of each prefix's attributes, as announced last.
     Last(HashMap<Prefix, u64, HashKey>),
+    /// A sum of all routes announced with a signed path: the prefix, and all attributes but the next hop, to the octet. It is
+    /// right only where none is replaced or withdrawn.
+    Signed(Sum),
     /// When each prefix was announced first.
     When(HashMap<Prefix, Instant, HashKey>),
     /// All octets, so that a failure can say how the attributes differ.
@@ -67,6 +71,7 @@ impl Hearing {
         match self {
             Self::Count => Self::Count,
             Self::Sum(_) => Self::Sum(Sum::default()),
+            Self::Signed(_) => Self::Signed(Sum::default()),
             Self::Last(_) => Self::Last(HashMap::with_hasher(key())),
             Self::When(_) => Self::When(HashMap::with_hasher(key())),
             Self::All(_) => Self::All(Vec::new()),
@@ -81,6 +86,12 @@ impl Hearing {
             Self::Sum(sum) => {
                 let update = Update::read(body).context("a broken UPDATE")?;
                 update.announced(digest, |prefix, set| sum.add(prefix, set))?;
+            }
+            Self::Signed(sum) => {
+                signed(body)
+                    .context("a broken UPDATE")?
+                    .into_iter()
+                    .for_each(|(prefix, set)| sum.add(prefix, set));
             }
             Self::When(routes) => {
                 let (update, now) = (Update::read(body).context("a broken UPDATE")?, Instant::now());
@@ -100,6 +111,29 @@ impl Hearing {
         }
         Ok(())
     }
+}
+
+/// The route of an UPDATE that has BGPsec_PATH, and the hash of its attributes without the next hop.
+fn signed(body: &[u8]) -> Option<Option<(Prefix, u64)>> {
+    let (_, rest) = field(body)?;
+    let (attributes, _) = field(rest)?;
+    let (mut hasher, mut is_signed, mut prefix) = (key().build_hasher(), false, None);
+    for (kind, value) in attributes_of(attributes) {
+        let value = value?;
+        if kind == code::MP_REACH_NLRI {
+            // AFI, SAFI, length of the next hop, next hop, a reserved octet.
+            let nlri = value.get(5 + usize::from(*value.get(3)?)..)?;
+            prefix = match value.first_chunk()? {
+                [0, 1] => prefixes::<Ipv4Prefix>(nlri).next()?.ok().map(Prefix::from),
+                _ => prefixes::<Ipv6Prefix>(nlri).next()?.ok().map(Prefix::from),
+            };
+        } else {
+            is_signed |= kind == code::BGPSEC_PATH;
+            hasher.write_u8(kind);
+            hasher.write(value);
+        }
+    }
+    Some(prefix.filter(|_| is_signed).map(|prefix| (prefix, hasher.finish())))
 }
 
 /// Routes in no order.

@@ -115,7 +115,7 @@ impl Load {
         for (number, place) in places.iter().enumerate() {
             let asn = asn(number);
             let session = loop {
-                match Session::establish(place, asn, more(number), hold) {
+                match Session::establish(place, asn, more(number), hold, Hearing::Count) {
                     Ok(session) => break session,
                     Err(error) if start.elapsed() > limit => {
                         bail!(error.context(format!("no session with {} in {limit:?}", place.router)))
@@ -123,14 +123,20 @@ impl Load {
                     Err(_) => load.turn(RETRY)?,
                 }
             };
-            session.stream.set_nonblocking(true)?;
-            let data = EventData::new_u64(number as u64);
-            epoll::add(&load.epoll, &session.stream, data, EventFlags::IN)?;
-            load.sessions.push(session);
+            load.add(session)?;
             // Those that are up must stay up.
             load.turn(Duration::ZERO)?;
         }
         Ok(load)
+    }
+
+    /// Takes in one more session, behind the others.
+    pub(crate) fn add(&mut self, session: Session) -> Result<()> {
+        session.stream.set_nonblocking(true)?;
+        let data = EventData::new_u64(self.sessions.len() as u64);
+        epoll::add(&self.epoll, &session.stream, data, EventFlags::IN)?;
+        self.sessions.push(session);
+        Ok(())
     }
 
     /// Lets sessions send and receive what they can, waiting at most so long for the first of it.
@@ -242,7 +248,14 @@ impl Load {
 }
 
 impl Session {
-    fn establish(place: &Place, asn: Asn, more: Vec<Capability>, hold: u16) -> Result<Self> {
+    /// Connects from within the host of a place.
+    pub(crate) fn establish(
+        place: &Place,
+        asn: Asn,
+        more: Vec<Capability>,
+        hold: u16,
+        hearing: Hearing,
+    ) -> Result<Self> {
         let mut stream = connect(place)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -269,7 +282,7 @@ impl Session {
             wants_out: false,
             dropped: false,
             partial: Vec::new(),
-            hearing: Hearing::Count,
+            hearing,
             announced: 0,
             withdrawn: 0,
             last_update: now,

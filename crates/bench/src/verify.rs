@@ -202,7 +202,9 @@ impl Expected {
     /// Compares with what a session has heard.
     pub(crate) fn check(&self, listener: &Listener<'_>) -> Result<()> {
         match listener.hearing {
-            Hearing::Count | Hearing::When(_) => bail!("session {} was not listened to", listener.session),
+            Hearing::Count | Hearing::Signed(_) | Hearing::When(_) => {
+                bail!("session {} was not listened to", listener.session)
+            }
             Hearing::All(octets) => self.check_all(&Heard::read(octets)?, listener),
             Hearing::Sum(sum) => self.check_sum(*sum, listener),
             Hearing::Last(routes) => self.check_last(routes, listener),

@@ -13,6 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use holdfast_bgp_wire::{NextHop, Origin, bgpsec::announce};
 use holdfast_bgpsec_wire::{Nlri, Path, Segment, SignatureBlock, extend, octets_to_sign};
 use holdfast_path_validation::{P256Signer, SUITE_P256, Signer};
+use holdfast_tls::keys::{Algorithm, Item, PrivateKey, pem};
 use holdfast_types::{Asn, Prefix, RouterKey};
 use serde_json::json;
 
@@ -23,6 +24,13 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// A router that signs.
 pub fn signer(asn: u32) -> Result<P256Signer> {
     P256Signer::generate(Asn(asn)).with_context(|| format!("a key of AS {asn}"))
+}
+
+/// A private key of a router under test: its file, PEM, and who signs with it.
+pub fn private_key(asn: u32) -> Result<(String, P256Signer)> {
+    let key = PrivateKey::generate(Algorithm::P256)?;
+    let signer = P256Signer::from_der(Asn(asn), key.der())?;
+    Ok((pem(&Item::PrivateKey(key.der().to_vec())), signer))
 }
 
 /// A segment that counts once.

@@ -51,6 +51,27 @@ impl Bare {
     }
 }
 
+/// What a signature by the library needs.
+pub(super) struct BareSigner {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl BareSigner {
+    /// With a new key, read from PKCS#8 as that of a router is.
+    pub(super) fn new() -> Result<Self> {
+        let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_ASN1_SIGNING);
+        let der = EcdsaKeyPair::generate_pkcs8(algorithm, &random).ok().context("a key")?;
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, der.as_ref()).ok().context("its own key")?;
+        Ok(Self { key, random })
+    }
+
+    /// Whether the library signs.
+    pub(super) fn sign(&self, octets: &[u8]) -> bool {
+        self.key.sign(&self.random, octets).is_ok()
+    }
+}
+
 /// A router of the path.
 struct Router {
     ours: P256Signer,

@@ -9,18 +9,19 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use holdfast_bgp_wire::Capability;
-use holdfast_lab::router::Router;
+use holdfast_lab::{router::Router, signed::private_key};
 use holdfast_path_validation::P256Signer;
 use holdfast_rtr::Dataset;
 use holdfast_rtr_wire::Record;
 use holdfast_types::{Afi, Asn, RouterKey};
 use serde::Deserialize;
 
-use super::cache::RtrCache;
+use super::{cache::RtrCache, signing::prefix};
 use crate::{
     cgroup::Cgroup,
     daemon::{ASN, peer_asn},
-    load::Load,
+    hearing::{Hearing, Sum},
+    load::{Load, Session},
     net::{Links, Net},
 };
 
@@ -34,6 +35,10 @@ const SELDOM: Duration = Duration::from_millis(200);
 const FIRST_PORT: u16 = 8282;
 /// Behind all other ASs.
 const FIRST_FILLER: u32 = 1_000_000;
+/// Neighbours that take signed paths.
+const TAKERS: Asn = Asn(64_496);
+/// The file of the router's private key.
+const OWN_KEY: &str = "own.pem";
 /// How long a router is left alone before its memory is read.
 pub(super) const REST: Duration = Duration::from_millis(500);
 
@@ -46,6 +51,33 @@ pub(super) enum Role {
     Plain,
     /// Is told of everything.
     Sink,
+    /// The same with signed paths. All of these are in one AS.
+    Takes,
+}
+
+impl Role {
+    /// The AS number of a neighbour.
+    fn asn(self, number: usize) -> Asn {
+        match self {
+            Self::Signs { .. } | Self::Plain | Self::Sink => peer_asn(number),
+            Self::Takes => TAKERS,
+        }
+    }
+
+    /// What it offers in its OPEN beside what any session does.
+    fn offers(self) -> Vec<Capability> {
+        match self {
+            // Paths of many hops are longer than 4,096 octets.
+            Self::Signs { .. } => vec![bgpsec(true), Capability::ExtendedMessage],
+            Self::Takes => vec![bgpsec(false)],
+            Self::Plain | Self::Sink => Vec::new(),
+        }
+    }
+}
+
+/// Signed paths in one direction.
+fn bgpsec(send: bool) -> Capability {
+    Capability::Bgpsec { version: 0, send, afi: Afi::IPV4 }
 }
 
 /// What there is.
@@ -56,11 +88,20 @@ pub(super) struct Plan {
     pub(super) nonstop: bool,
     /// Seconds.
     pub(super) hold: u16,
+    /// The last so many neighbours come when [`Scene::join`] says so.
+    pub(super) late: usize,
+    /// The first so many routes are networks of our own.
+    pub(super) networks: u32,
 }
 
 impl Plan {
     pub(super) fn of(roles: &[Role]) -> Self {
-        Self { roles: roles.to_vec(), caches: 1, nonstop: true, hold: 90 }
+        Self { roles: roles.to_vec(), caches: 1, nonstop: true, hold: 90, late: 0, networks: 0 }
+    }
+
+    /// Signatures of our own are what it is about: no cache, and so every private key counts as published.
+    pub(super) fn of_signing(roles: &[Role], late: usize) -> Self {
+        Self { caches: 0, late, ..Self::of(roles) }
     }
 }
 
@@ -70,6 +111,7 @@ pub(super) struct Scene {
     pub(super) router: Router,
     cgroup: Cgroup,
     caches: Vec<RtrCache>,
+    plan: Plan,
     net: Net,
 }
 
@@ -95,6 +137,7 @@ pub(super) struct Status {
     pub(super) verified: u64,
     pub(super) remembered: u64,
     pub(super) failed: u64,
+    pub(super) signed: u64,
     pub(super) jobs_under_way: u64,
 }
 
@@ -130,23 +173,52 @@ impl Scene {
             .collect::<Result<Vec<_>>>()?;
         let peers: Vec<_> = net.places.iter().map(|place| place.peer).collect();
         let cgroup = Cgroup::new("bgpsec")?;
-        let router = Router::start(&net.router, &configuration(plan, &peers))?;
+        let files = [(OWN_KEY.to_owned(), private_key(ASN)?.0)].into();
+        let router = Router::start_with_files(&net.router, &configuration(plan, &peers), &files)?;
         for process in router.show(&["processes"])?.as_object().context("processes")?.values() {
             let pid = process["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
             cgroup.take(pid.context("a process without an id")?)?;
         }
-        let (places, roles, hold) = (net.places.clone(), plan.roles.clone(), plan.hold);
-        let offered = move |number: usize| match roles[number] {
-            // Paths of many hops are longer than 4,096 octets.
-            Role::Signs { .. } => vec![
-                Capability::Bgpsec { version: 0, send: true, afi: Afi::IPV4 },
-                Capability::ExtendedMessage,
-            ],
-            Role::Plain | Role::Sink => Vec::new(),
-        };
+        let (mut places, roles, hold) = (net.places.clone(), plan.roles.clone(), plan.hold);
+        places.truncate(roles.len() - plan.late);
         let limit = Duration::from_secs(30);
-        let load = net.load.run(move || Load::offering(&places, peer_asn, offered, hold, limit))?;
-        Ok(Self { load: load.with_context(|| router.log_tail())?, router, cgroup, caches, net })
+        let load = net.load.run(move || {
+            let asn = |number: usize| roles[number].asn(number);
+            Load::offering(&places, asn, |number| roles[number].offers(), hold, limit)
+        })?;
+        let load = load.with_context(|| router.log_tail())?;
+        Ok(Self { load, router, cgroup, caches, plan: plan.clone(), net })
+    }
+
+    /// Has the next neighbour come, which notes what it hears in this way; its number.
+    pub(super) fn join(&mut self, hearing: Hearing) -> Result<usize> {
+        let number = self.load.sessions.len();
+        let (place, role, hold) = (self.net.places[number], self.plan.roles[number], self.plan.hold);
+        let session = self
+            .net
+            .load
+            .run(move || Session::establish(&place, role.asn(number), role.offers(), hold, hearing))?;
+        self.load.add(session.with_context(|| self.router.log_tail())?)?;
+        Ok(number)
+    }
+
+    /// Waits until a neighbour was told of so many routes since it has come or has forgotten what came before.
+    pub(super) fn until_told(&mut self, session: usize, routes: u32) -> Result<()> {
+        let done = |load: &mut Load| Ok(load.sessions[session].announced >= u64::from(routes));
+        self.load.until("the routes", LIMIT, done).with_context(|| self.router.log_tail())
+    }
+
+    /// The same with signed paths: what these come to.
+    pub(super) fn until_signed(&mut self, session: usize, routes: u32) -> Result<Sum> {
+        let heard = |load: &Load| match load.sessions[session].hearing {
+            Hearing::Signed(sum) => Ok(sum),
+            _ => anyhow::bail!("session {session} hears otherwise"),
+        };
+        let done = |load: &mut Load| Ok(heard(load)?.routes >= u64::from(routes));
+        self.load.until("the signed routes", LIMIT, done).with_context(|| self.router.log_tail())?;
+        let sum = heard(&self.load)?;
+        ensure!(sum.routes == u64::from(routes), "{} of {routes} routes", sum.routes);
+        Ok(sum)
     }
 
     /// A neighbour's address.
@@ -157,6 +229,11 @@ impl Scene {
     /// The AS that paths are signed for.
     pub(super) fn target() -> Asn {
         Asn(ASN)
+    }
+
+    /// The AS of those who take signed paths.
+    pub(super) fn takers() -> Asn {
+        TAKERS
     }
 
     /// Has a cache say these keys, and waits until `pathsec` has so many; the time from word to table.
@@ -325,8 +402,14 @@ preference = 10
             FIRST_PORT + number
         );
     }
+    if plan.roles.contains(&Role::Takes) {
+        let _ = write!(text, "[bgpsec]\nkeys = [{{ asn = {ASN}, file = \"{OWN_KEY}\" }}]\n");
+    }
+    for route in 0..plan.networks {
+        let _ = write!(text, "[[bgp.network]]\nprefix = \"{}\"\n", prefix(route));
+    }
     for ((number, address), role) in peers.iter().enumerate().zip(&plan.roles) {
-        let asn = peer_asn(number);
+        let asn = role.asn(number);
         let _ = write!(
             text,
             r#"
@@ -349,6 +432,9 @@ import = "accept-all"
             }
             Role::Plain => {}
             Role::Sink => text += "export = \"accept-all\"\n",
+            Role::Takes => {
+                text += "export = \"accept-all\"\nbgpsec = { send = true, require-session = true }\n";
+            }
         }
     }
     text
@@ -363,7 +449,7 @@ mod tests {
         let peers: Vec<IpAddr> = (1..4).map(|number| [10, 0, number, 2].into()).collect();
         for validation in ["log", "require"] {
             let roles = [Role::Signs { validation }, Role::Plain, Role::Sink];
-            let plan = Plan { caches: 2, hold: 3, nonstop: false, ..Plan::of(&roles) };
+            let plan = Plan { caches: 2, hold: 3, nonstop: false, networks: 2, ..Plan::of(&roles) };
             let text = configuration(&plan, &peers);
             holdfast_config::parse(&text, "router.toml", holdfast_config::Schema::new([]))
                 .unwrap_or_else(|error| panic!("{error:?} in {text}"));
