@@ -7,6 +7,7 @@
 //! A group that is sent several paths of a prefix (RFC 7911) has a route for each source, under the source's number.
 
 mod chain;
+mod complete;
 mod merge;
 mod outgoing;
 mod recipients;

@@ -1,7 +1,5 @@
 //! Routes that are sent with signatures: each in an UPDATE of its own (RFC 8205 section 4.1), or put off.
 
-use std::hash::Hasher;
-
 use holdfast_bgp_wire::{
     Attributes, NextHop, UpdateEncoder,
     as_path::AsPath,
@@ -9,13 +7,12 @@ use holdfast_bgp_wire::{
     encode::AttributesTooLong,
     nlri::Identified,
 };
-use holdfast_bgpsec_wire::{CannotExtend, Nlri, Path as SecurePath, SignatureBlock, extend, octets_to_sign};
 use holdfast_types::{IpPrefix, Prefix};
-use smallvec::SmallVec;
 
 use super::{
     Window,
     chain::{Chain, END, Placed, as_path, attributes, attributes_with_path, encode_chain},
+    complete::{Completed, complete},
     outgoing::{Outgoing, Target, withdraw, withdraw_paths},
     recipients::Recipients,
     secure::{Sending, ToSign, onward},
@@ -23,12 +20,12 @@ use super::{
 use crate::{
     core::Core,
     journal::{AttributeHasher, format},
-    onward::{Onward, Plan},
+    onward::Onward,
     path::SourceId,
     rewrite::export::ExportedNextHop,
     seam::StreamKey,
     signatures::secure_path,
-    signing::{Had, Outlook, Pending, SignatureName, SigningJob, SigningTable, Waiter, Waiting},
+    signing::{Had, Outlook, Pending, Waiter, Waiting},
 };
 
 /// How the routes of a chain are sent. The window's attributes are those that go with it.
@@ -36,17 +33,6 @@ struct Prepared {
     onward: Onward,
     named: ExportedNextHop,
     next_hop: NextHop,
-}
-
-/// What the signatures of one route came to.
-enum Completed {
-    /// The value of BGPsec_PATH.
-    Whole(Vec<u8>),
-    /// Some are missing; whether there is a job for each.
-    Missing {
-        is_asked: bool,
-    },
-    TooLong,
 }
 
 impl<P: IpPrefix> Window<P> {
@@ -104,7 +90,7 @@ impl<P: IpPrefix> Window<P> {
                 Had::All => self.retire_one(core, recipients, Target::All, (source, prefix)),
                 Had::Except(_) if recipients.is_alone_and_silent() => {}
                 Had::Except(peer) => {
-                    self.retire_one(core, recipients, Target::Except(peer), (source, prefix))
+                    self.retire_one(core, recipients, Target::Except(peer), (source, prefix));
                 }
             };
         };
@@ -351,71 +337,6 @@ fn insert_path(attributes: &mut Vec<u8>, value: &[u8]) {
 fn waiter(recipients: &Recipients<'_>, chain: &Chain, prefix: Prefix) -> Option<Waiter> {
     let StreamKey::Group(stream) = recipients.lane else { return None };
     Some(Waiter { stream, identifier: chain.identifier.unwrap_or(0), prefix })
-}
-
-/// The path with our segments, if all of their signatures are there. The first that are missing are asked for, if there may be
-/// one job more: what follows covers them.
-fn complete(
-    signing: &mut SigningTable,
-    plan: &Plan,
-    (signed, mark): (Option<&[u8]>, u64),
-    (prefix, waiter, may_ask): (Prefix, Option<Waiter>, bool),
-) -> Completed {
-    let identifier = waiter.map_or(0, |waiter| waiter.identifier);
-    let shape = plan.shape(signing.hasher(), identifier);
-    let target = plan.segments.last().map(|own| own.target).unwrap_or_default();
-    let nlri = Nlri::unicast(prefix);
-    let mut value = plan.older(signed).map(<[u8]>::to_vec);
-    for (place, own) in plan.segments.iter().enumerate() {
-        let path = match value.as_deref().map(SecurePath::parse).transpose() {
-            Ok(path) => path,
-            Err(_) => return Completed::TooLong,
-        };
-        let name = |suite: u8| SignatureName { prefix, target, slot: slot(shape, place, suite) };
-        let keys = || plan.suites.iter().copied().zip(own.keys.iter().copied());
-        let missing: SmallVec<[_; 2]> =
-            keys().filter(|(suite, _)| signing.signature(&name(*suite), mark).is_none()).collect();
-        if !missing.is_empty() {
-            let Some(waiter) = waiter.filter(|_| may_ask) else {
-                return Completed::Missing { is_asked: false };
-            };
-            let mut is_asked = true;
-            for (suite, ski) in missing {
-                let octets = || {
-                    let before = path.as_ref().and_then(|path| {
-                        path.blocks().find(|block| block.suite == suite).map(|block| (path, block))
-                    });
-                    octets_to_sign(before, suite, own.segment, own.target, &nlri)
-                };
-                let job = || SigningJob { number: 0, asn: own.segment.asn, ski, suite, octets: octets() };
-                is_asked &= signing.jobs.ask((name(suite), mark), waiter, job);
-            }
-            return Completed::Missing { is_asked };
-        }
-        let blocks: SmallVec<[SignatureBlock<'_>; 2]> = keys()
-            .filter_map(|(suite, ski)| {
-                let signature = signing.signature(&name(suite), mark)?;
-                Some(SignatureBlock { suite, ski, signature })
-            })
-            .collect();
-        value = match extend(path.as_ref(), own.segment, &blocks) {
-            Ok(value) => Some(value),
-            Err(
-                CannotExtend::TooLong
-                | CannotExtend::NoBlock
-                | CannotExtend::SameSuite(_)
-                | CannotExtend::TooManyBlocks(_),
-            ) => return Completed::TooLong,
-        };
-    }
-    value.map_or(Completed::TooLong, Completed::Whole)
-}
-
-/// What a signature is called beside its prefix and target.
-fn slot(shape: u64, place: usize, suite: u8) -> u32 {
-    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(shape, place as u64);
-    hasher.write_u8(suite);
-    hasher.finish() as u32
 }
 
 /// One UPDATE with one prefix in MP_REACH_NLRI, whatever its family.

@@ -3,7 +3,7 @@
 use std::{fmt, rc::Rc};
 
 use holdfast_bgp_wire::{
-    as_path::AsPath,
+    as_path::{AsPath, Segment},
     edit::{PathEdit, PrivateAsns},
 };
 use holdfast_policy::{Edits, Verdict};
@@ -157,7 +157,7 @@ impl Export {
     /// (RFC 8205 section 7.5).
     pub(crate) fn originates_anew(&self, path: AsPath<'_>) -> bool {
         let PrivateAsns::Remove(except) = self.path.private else { return false };
-        let mut asns = path.segments().flat_map(|segment| segment.asns()).peekable();
+        let mut asns = path.segments().flat_map(Segment::asns).peekable();
         asns.peek().is_some() && asns.all(|asn| asn.is_private() && asn != except)
     }
 

@@ -142,7 +142,7 @@ impl Pipeline {
 
     /// Whatever waits for signatures is looked at again.
     fn wake_signing(&mut self) {
-        self.streams.iter_mut().for_each(|stream| stream.wake_all());
+        self.streams.iter_mut().for_each(Stream::wake_all);
         self.block_walks();
         self.streams.look_anew();
     }

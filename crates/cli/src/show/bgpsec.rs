@@ -154,10 +154,7 @@ fn write_kept(kept: &SigningReply, out: &mut dyn Write) -> io::Result<()> {
     if *kept + *lost + *waiting == 0 {
         return Ok(());
     }
-    writeln!(
-        out,
-        "Signatures of ours: {kept} kept, {lost} lost, {waiting} waited for"
-    )
+    writeln!(out, "Signatures of ours: {kept} kept, {lost} lost, {waiting} waited for")
 }
 
 fn write(
