@@ -33,10 +33,28 @@ pub(crate) enum WalkKind {
     Policy,
     /// They want other prefixes, and nothing else is different: they have what the previous filter let pass.
     Filter,
+    /// Paths to them are signed with other keys, and nothing else is different: they have what was told before.
+    Keys,
     /// They were too far behind: nobody knows.
     Lost,
     /// Their sessions go on after another process: what that one has told them is known, see [`Cursor::told`].
     Resume,
+}
+
+impl WalkKind {
+    /// Whether such a walk may change what is told of a path that is there as before.
+    pub(crate) fn concerns<P: IpPrefix>(
+        self,
+        recipients: &Recipients<'_>,
+        core: &mut Core,
+        (prefix, path): (P, Path),
+    ) -> bool {
+        match self {
+            Self::Filter => !recipients.agree_on(prefix),
+            Self::Keys => recipients.may_sign(core, prefix, path),
+            Self::Dump | Self::Refresh | Self::Policy | Self::Lost | Self::Resume => true,
+        }
+    }
 }
 
 /// A walk over one table, in address order.
@@ -478,7 +496,7 @@ impl<P: IpPrefix> Table<P> {
             let side = match cursor.walk.filter(|walk| !walk.has_done(route.prefix)).map(|walk| walk.kind) {
                 // The walk will come by.
                 Some(WalkKind::Dump | WalkKind::Resume | WalkKind::Lost) => continue,
-                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Keys) => Side::Previous,
                 Some(WalkKind::Refresh) | None => Side::Current,
             };
             let path = self.present(core, recipients, side, (route.prefix, source));
@@ -543,7 +561,7 @@ impl<P: IpPrefix> Table<P> {
             let prefix = change.prefix;
             let pending = cursor.walk.filter(|walk| !walk.has_done(prefix)).map(|walk| walk.kind);
             let side = match pending {
-                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Keys) => Side::Previous,
                 Some(WalkKind::Dump | WalkKind::Refresh | WalkKind::Lost | WalkKind::Resume) | None => {
                     Side::Current
                 }
@@ -559,10 +577,12 @@ impl<P: IpPrefix> Table<P> {
                     }
                     continue;
                 }
-                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None if change.is_none() => {
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Keys | WalkKind::Refresh) | None
+                    if change.is_none() =>
+                {
                     continue;
                 }
-                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Refresh) | None => {}
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Keys | WalkKind::Refresh) | None => {}
             }
             // A walk has come by while it was not there: only now is what was told of it compared.
             let route = recipients.route(core, prefix, change.new.source);
@@ -703,7 +723,7 @@ impl<P: IpPrefix> Table<P> {
                 let end_of_rib = match walk.kind {
                     WalkKind::Resume => !had_end_of_rib,
                     WalkKind::Dump | WalkKind::Lost => true,
-                    WalkKind::Refresh | WalkKind::Policy | WalkKind::Filter => false,
+                    WalkKind::Refresh | WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => false,
                 };
                 match end_of_rib || refresh {
                     true => Advance::Synced { end_of_rib, refresh },
@@ -755,8 +775,8 @@ impl<P: IpPrefix> Table<P> {
                     (Before::Announced(Side::Current), recipients.select(Side::Current, prefix, old))
                 }
                 // What the page itself has found is told to nobody else, and later to nobody at all.
-                WalkKind::Filter if old == new && recipients.agree_on(prefix) => continue,
-                WalkKind::Policy | WalkKind::Filter => {
+                kind if old == new && !kind.concerns(recipients, core, (prefix, new)) => continue,
+                WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => {
                     (Before::Announced(Side::Previous), recipients.select(Side::Previous, prefix, old))
                 }
                 WalkKind::Lost | WalkKind::Resume => (Before::Unknown, old),
@@ -789,7 +809,7 @@ impl<P: IpPrefix> Table<P> {
         let select = |side, (prefix, best)| recipients.select(side, prefix, best);
         let before = match walk.kind {
             WalkKind::Dump | WalkKind::Refresh => Before::Announced(Side::Current),
-            WalkKind::Policy | WalkKind::Filter => Before::Announced(Side::Previous),
+            WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => Before::Announced(Side::Previous),
             WalkKind::Lost => Before::Unknown,
             WalkKind::Resume => {
                 let keep_hashes = recipients.keep_hashes::<P>(core);
@@ -823,13 +843,17 @@ impl<P: IpPrefix> Table<P> {
         let found = |(prefix, best)| {
             let old = match walk.kind {
                 WalkKind::Refresh => select(Side::Current, (prefix, best)),
-                WalkKind::Policy | WalkKind::Filter => select(Side::Previous, (prefix, best)),
+                WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => {
+                    select(Side::Previous, (prefix, best))
+                }
                 WalkKind::Dump | WalkKind::Lost | WalkKind::Resume => Path::NONE,
             };
             Change { prefix, old, new: select(Side::Current, (prefix, best)) }
         };
-        let passes = |(prefix, _): &(P, Path)| walk.kind != WalkKind::Filter || !recipients.agree_on(*prefix);
-        let changes: Vec<_> = page.into_iter().filter(passes).map(found).collect();
+        page.retain(|&(prefix, best)| {
+            walk.kind.concerns(recipients, core, (prefix, recipients.select(Side::Current, prefix, best)))
+        });
+        let changes: Vec<_> = page.into_iter().map(found).collect();
         for alike in changes.chunk_by(Change::is_like) {
             window.add(core, marks, recipients, alike, before, Side::Current);
         }

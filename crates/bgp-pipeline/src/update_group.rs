@@ -316,8 +316,12 @@ impl Streams {
             stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
             stream.default_route = stream.default_route.or(group.export.default_route);
             stream.joins = true;
-            let is_filter = stream.previous.export.differs_only_in_filter(&group.export);
-            let kind = if is_filter { WalkKind::Filter } else { WalkKind::Policy };
+            let before = &stream.previous.export;
+            let kind = match () {
+                () if before.differs_only_in_filter(&group.export) => WalkKind::Filter,
+                () if before.differs_only_in_keys(&group.export) => WalkKind::Keys,
+                () => WalkKind::Policy,
+            };
             let [had_v4, had_v6] = stream.previous.export.families;
             match had_v4 {
                 true => stream.start_walk(0, kind),

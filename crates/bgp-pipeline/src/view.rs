@@ -128,7 +128,7 @@ impl<P: IpPrefix> Table<P> {
             let side = match pending {
                 // The walk will come by.
                 Some(WalkKind::Dump | WalkKind::Resume) => continue,
-                Some(WalkKind::Policy | WalkKind::Filter) => Side::Previous,
+                Some(WalkKind::Policy | WalkKind::Filter | WalkKind::Keys) => Side::Previous,
                 Some(WalkKind::Refresh | WalkKind::Lost) | None => Side::Current,
             };
             if pending == Some(WalkKind::Lost) {
@@ -208,7 +208,7 @@ impl<P: IpPrefix> Table<P> {
                     choice.choose_before(core, Side::Current, paths);
                     Side::Current
                 }
-                WalkKind::Policy | WalkKind::Filter => {
+                WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => {
                     choice.choose_before(core, Side::Previous, paths);
                     Side::Previous
                 }
@@ -221,6 +221,9 @@ impl<P: IpPrefix> Table<P> {
                 }
             };
             for (old, new) in choice.changes() {
+                if old.same_route(new) && !walk.kind.concerns(recipients, core, (prefix, new)) {
+                    continue;
+                }
                 let change = Change { prefix, old, new };
                 window.add(core, marks, recipients, &[change], Before::Announced(side), Side::Current);
             }

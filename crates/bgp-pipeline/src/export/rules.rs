@@ -194,6 +194,15 @@ impl Export {
         Self { wanted: other.wanted.clone(), families: other.families, ..self.clone() } == *other
     }
 
+    /// Whether they are told the same, but with signatures by other keys.
+    pub(crate) fn differs_only_in_keys(&self, other: &Self) -> bool {
+        let keys = |export: &Self| export.signing.as_ref().map(|signing| signing.signers.clone());
+        let Some(signers) = keys(other) else { return false };
+        let mut with_keys = self.clone();
+        with_keys.signing.iter_mut().for_each(|signing| signing.signers.clone_from(&signers));
+        with_keys == *other
+    }
+
     /// Whether the receivers want a prefix.
     #[inline]
     pub(crate) fn wants<P: IpPrefix>(&self, prefix: P) -> bool {

@@ -260,3 +260,18 @@ fn without_any_store_routes_are_signed_and_sent() {
     assert!(routes().iter().all(|(route, _)| router.has_good(to, route)));
     assert_eq!(router.toy.made, 40);
 }
+
+#[test]
+fn other_keys_are_no_reason_to_send_again_what_is_not_signed() {
+    let mut router = Router::new();
+    let (from, to) = (router.up(1), router.up(2));
+    router.receive(from, &from_peer(1, P), P);
+    let plain = announcement_by(1, &[Asn(7), asn(1)], prefix(OTHER));
+    router.pipeline.update(from, &plain).expect("taken");
+    router.settle();
+    let (messages, path) = (router.sink(to).messages, router.path(to, P));
+    router.pipeline.set_signers([next_signer()]);
+    router.settle();
+    assert_eq!(router.sink(to).messages, messages + 1);
+    assert!(router.path(to, P) != path && router.path(to, OTHER).is_none());
+}
