@@ -190,25 +190,32 @@ impl<P: IpPrefix> Window<P> {
         before: Before,
         side: Side,
     ) {
+        match self.puts_off() {
+            false => self.add_known(core, marks, recipients, alike, before, side),
+            true => self.add_where_some_wait(core, marks, recipients, alike, before, side),
+        }
+    }
+
+    /// The same where nothing is put off.
+    fn add_known(
+        &mut self,
+        core: &mut Core,
+        marks: &mut SetIndex,
+        recipients: &Recipients<'_>,
+        alike: &[Change<P>],
+        before: Before,
+        side: Side,
+    ) {
         let Some(&Change { prefix, old, new }) = alike.first() else { return };
         let was = match before {
             Before::Announced(side) => recipients.group(side).judge(core, prefix, old),
             Before::Unknown => None,
         };
         let now = self.place(core, marks, recipients, prefix, (new, side));
-        let one_by_one = alike.len() > 1
-            && (self.puts_off() || !recipients.holds_for_all::<P>(core, (before, old), (new, side)));
+        let one_by_one = alike.len() > 1 && !recipients.holds_for_all::<P>(core, (before, old), (new, side));
         let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
         if core.seams.are_watched() {
             alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
-        }
-        let waiting = match self.puts_off() {
-            true => self.take_waiting(recipients.route(core, prefix, new.source)),
-            false => None,
-        };
-        if let Some(waiting) = waiting.filter(|_| before != Before::Unknown) {
-            self.settle(core, recipients, (new.source, prefix), waiting, now);
-            return self.add_each(core, marks, recipients, others, before, side);
         }
         match (was, now) {
             (None, None) if before == Before::Unknown => {
@@ -216,12 +223,11 @@ impl<P: IpPrefix> Window<P> {
             }
             (None, None) => {}
             (None, Some(place)) => {
-                let had = match before {
+                self.announce(place, alike, || match before {
                     // They may have it.
                     Before::Unknown => Had::all_but(place.member),
                     Before::Announced(_) => Had::Nobody,
-                };
-                self.announce(place, alike, had);
+                });
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
@@ -235,16 +241,20 @@ impl<P: IpPrefix> Window<P> {
                 if self.is_renewed(core, recipients, (before, old, was), (new, side), place) => {}
             (Some(_), Some(place)) => {
                 let had_none = self.retract(core, recipients, old, alike.len());
-                self.announce(place, alike, Had::all_but(place.member.or(had_none)));
+                self.announce(place, alike, || Had::all_but(place.member.or(had_none)));
                 if let Some(peer) = place.member.filter(|peer| had_none != Some(*peer)) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
                 }
             }
         }
-        self.add_each(core, marks, recipients, others, before, side);
+        for change in others {
+            self.add_known(core, marks, recipients, std::slice::from_ref(change), before, side);
+        }
     }
 
-    fn add_each(
+    /// The same where announcements are put off, maybe of these.
+    #[cold]
+    fn add_where_some_wait(
         &mut self,
         core: &mut Core,
         marks: &mut SetIndex,
@@ -254,7 +264,18 @@ impl<P: IpPrefix> Window<P> {
         side: Side,
     ) {
         for change in changes {
-            self.add(core, marks, recipients, std::slice::from_ref(change), before, side);
+            let Change { prefix, old, new } = *change;
+            let waiting = self.take_waiting(recipients.route(core, prefix, new.source));
+            let (Some(waiting), Before::Announced(side_before)) = (waiting, before) else {
+                self.add_known(core, marks, recipients, std::slice::from_ref(change), before, side);
+                continue;
+            };
+            let now = self.place(core, marks, recipients, prefix, (new, side));
+            if core.seams.are_watched() {
+                let was = recipients.group(side_before).judge(core, prefix, old);
+                self.pass(core, recipients, change, (before, was), now);
+            }
+            self.settle(core, recipients, (new.source, prefix), waiting, now);
         }
     }
 
@@ -371,7 +392,7 @@ impl<P: IpPrefix> Window<P> {
         }
         let (told, place) = match (told, now) {
             (None, None) => return,
-            (None, Some(place)) => return self.announce(place, &[change], Had::Nobody),
+            (None, Some(place)) => return self.announce(place, &[change], || Had::Nobody),
             (Some(told), None) => return self.withdraw_known(recipients, &told, route),
             (Some(told), Some(place)) => (told, place),
         };
@@ -387,7 +408,7 @@ impl<P: IpPrefix> Window<P> {
         }
         // The one that was not told, if it is among those who are told now.
         let except = recipients.named(source);
-        self.announce(place, &[change], Had::all_but(place.member.or(except)));
+        self.announce(place, &[change], || Had::all_but(place.member.or(except)));
         let had_it = |peer: &PeerIndex| {
             except != Some(*peer) && also_except.iter().all(|other| recipients.named(*other) != Some(*peer))
         };
@@ -521,11 +542,11 @@ impl<P: IpPrefix> Window<P> {
 
     /// The prefixes are announced like the others of a chain; `had` says who was told of them before.
     #[inline]
-    fn announce(&mut self, place: Place, changes: &[Change<P>], had: Had) {
+    fn announce(&mut self, place: Place, changes: &[Change<P>], had: impl FnOnce() -> Had) {
         let prefixes = changes.iter().map(|change| change.prefix);
         let chain = &mut self.chains[place.chain as usize];
         if chain.signable.is_some() {
-            return self.announce_signable(place.chain, changes[0].new.source, prefixes, had);
+            return self.announce_signable(place.chain, changes[0].new.source, prefixes, had());
         }
         self.tally.announce(place.member, changes.len() as i64);
         self.announced.extend(chain, prefixes);

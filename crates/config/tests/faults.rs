@@ -568,7 +568,7 @@ fn private_keys_are_read_in_their_order() {
     assert_eq!((signing.kept_signatures, signing.signing_rate, reads), (1_000_000, 7, 3));
     let keys: Vec<_> = signing.keys.iter().map(|key| (key.asn.0, &*key.key.contents)).collect();
     assert_eq!(keys, [(65001, &[5][..]), (65537, &[5]), (65001, &[7])]);
-    let times: Vec<_> = signing.keys.iter().map(|key| key.sign_from.map(|time| time.since_1970())).collect();
+    let times: Vec<_> = signing.keys.iter().map(|key| key.sign_from.map(Moment::since_1970)).collect();
     assert_eq!(times, [None, Some(1_796_083_200), None]);
     assert!(!format!("{signing:?}").contains("[5]"), "keys are not shown");
     let unread = parse(&text, "router.toml").expect("without files nothing is wrong");

@@ -204,6 +204,7 @@ pub(super) enum Placed {
 }
 
 /// The same with an AS_PATH in any case.
+#[inline(always)]
 pub(super) fn attributes_with_path<P: IpPrefix>(
     core: &Core,
     recipients: &Recipients<'_>,
@@ -227,7 +228,8 @@ pub(super) fn attributes_with_path<P: IpPrefix>(
     Some((named, next_hop))
 }
 
-/// Encodes the messages of one chain.
+/// Encodes the messages of one chain, as one of many.
+#[inline(always)]
 pub(super) fn encode_chain<P: IpPrefix>(
     core: &Core,
     recipients: &Recipients<'_>,
@@ -286,4 +288,18 @@ pub(super) fn encode_chain<P: IpPrefix>(
         }
     }
     out.close(chain.member.map_or(Target::All, Target::Except));
+}
+
+/// The same of one alone.
+#[inline(never)]
+pub(super) fn encode_one_chain<P: IpPrefix>(
+    core: &Core,
+    recipients: &Recipients<'_>,
+    encoder: UpdateEncoder,
+    chain: &Chain,
+    announced: &Announced<P>,
+    bytes: &mut Vec<u8>,
+    out: &mut Outgoing,
+) {
+    encode_chain(core, recipients, encoder, chain, announced, bytes, out);
 }

@@ -11,7 +11,7 @@ use holdfast_types::{IpPrefix, Prefix};
 
 use super::{
     Window,
-    chain::{Chain, END, Placed, as_path, attributes, attributes_with_path, encode_chain},
+    chain::{Chain, END, Placed, as_path, attributes, attributes_with_path, encode_one_chain},
     complete::{Completed, complete},
     outgoing::{Outgoing, Target, withdraw, withdraw_paths},
     recipients::Recipients,
@@ -128,6 +128,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// The same of routes that were not put off.
+    #[cold]
     pub(super) fn announce_signable(
         &mut self,
         chain: u32,
@@ -139,6 +140,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Encodes the routes that may be sent with signatures, or puts them off.
+    #[cold]
     pub(super) fn encode_signable(&mut self, sending: &mut Sending<'_, '_>) {
         let mut to_sign = std::mem::take(&mut self.to_sign);
         // Stable: of one chain the order of the log stays.
@@ -188,7 +190,7 @@ impl<P: IpPrefix> Window<P> {
         let mut chain = Chain { first: END, last: END, signable: None, ..chain };
         self.announced.extend(&mut chain, prefixes);
         let Sending { core, recipients, encoder, out } = sending;
-        encode_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
+        encode_one_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
     }
 
     fn encode_one(
