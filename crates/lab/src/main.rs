@@ -51,7 +51,7 @@ enum Command {
 enum Drill {
     /// The death of bgp, under sessions with a stock router that must not notice.
     Process(Options),
-    /// Deaths of bgp, pathsec, rpki and the cache, under signed routes that keep their states.
+    /// Deaths of bgp, pathsec, rpki and the cache, under signed routes that keep their states and signatures.
     Bgpsec(bgpsec::Options),
 }
 

@@ -1,15 +1,21 @@
-//! Deaths of all that verifies signed paths, while their signer changes them all the time.
+//! Deaths of all that verifies and signs paths, while their signer changes them all the time.
 //!
 //! ```text
 //!  BIRD ──1── Holdfast ──2── signer, AS 65002: signed routes
-//!     │           │             │
-//!  tcpdump      3 │          tcpdump
-//!                cache with the keys
+//!     │         │ │             │
+//!  tcpdump    3 │ │ 4        tcpdump
+//!           cache │
+//!                taker, AS 65004: is told of all routes with signatures, tcpdump
 //! ```
 //!
 //! The peer's routes are used only where they are valid (`bgpsec-validation = "require"`), so a route that loses its state is
 //! a withdrawal at BIRD, and one that should not have it an announcement. Each UPDATE there is looked for in what the signer has
 //! sent. The AS at the end of a path is its serial number: one key has the names of all of them.
+//!
+//! The taker ([`taker`]) must be told of each change once, with signatures that are good. Whoever dies, what did not change is not
+//! sent to it again, be it with the same signature or with another.
+
+mod taker;
 
 use std::{
     collections::BTreeSet,
@@ -36,6 +42,7 @@ use super::{
     churn::{Churn, Churner, Ranges, SERIALS, prefixes},
     judge::{Counts, Judge},
     process::flaps,
+    record::Record,
     report::Wire,
     scene::told,
     stock::{self, ROUTER_AS, STOCK_AS, Stock},
@@ -44,17 +51,20 @@ use super::{
 };
 use crate::{
     router::Router,
-    signed::{Hop, SpkiCache, path, path_of, segment, signer, update},
+    signed::{Hop, SpkiCache, path, path_of, private_key, segment, signer, update},
     speaker::Speaker,
     table::random::Random,
     topology::{Side, Star, v4},
     wait,
 };
+use taker::Taker;
 
 const SIGNER: u8 = 2;
 const SIGNER_AS: u32 = 65_002;
 const CACHE: u8 = 3;
 const CACHE_PORT: u16 = 8282;
+/// The file of the router's private key.
+const OWN_KEY: &str = "own.pem";
 /// The ASs behind the signer.
 const BEHIND: [u32; 2] = [64_512, 64_513];
 
@@ -168,13 +178,15 @@ pub struct Report {
     pub after_pathsec: u64,
     /// Signed routes that were announced meanwhile.
     pub changes: u64,
-    /// How often BIRD's session went down, by its own log, and the signer's.
-    pub flaps: [u64; 2],
-    /// What was counted on the wire, of both sessions.
+    /// How often BIRD's session went down, by its own log, the signer's, and the taker's.
+    pub flaps: [u64; 3],
+    /// What was counted on the wire, of these sessions.
     #[serde(flatten)]
     pub wire: Wire,
-    /// What became of each UPDATE: to BIRD, and to the signer.
-    pub passages: [Audit; 2],
+    /// What became of each UPDATE: of the signer to BIRD, of BIRD to the signer, and of either to the taker.
+    pub passages: [Audit; 4],
+    /// Announcements to the taker with signatures that are good.
+    pub signed: u64,
     /// What is not as it must be.
     pub faults: Vec<String>,
     /// Nothing is.
@@ -202,8 +214,9 @@ impl fmt::Display for Report {
         let corrupted = sum(|audit| audit.corrupted);
         writeln!(
             f,
-            "sessions down: {:?}; UPDATEs to both: {}; lost {lost}, doubled {doubled}, unexplained {corrupted}",
-            self.flaps, self.wire.updates
+            "sessions down: {:?}; UPDATEs to all: {}, {} well signed; lost {lost}, doubled {doubled}, unexplained \
+             {corrupted}",
+            self.flaps, self.wire.updates, self.signed
         )?;
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))?;
         write!(f, "{}", if self.ok { "ok" } else { "FAILED" })
@@ -214,18 +227,21 @@ impl fmt::Display for Report {
 struct Keys {
     behind: [P256Signer; 2],
     own: P256Signer,
+    /// What caches say of the router's.
+    router: RouterKey,
     /// Of all serial numbers.
     serials: P256Signer,
 }
 
 impl Keys {
-    fn new() -> Result<Self> {
+    fn new(router: RouterKey) -> Result<Self> {
         let [one, other] = BEHIND.map(signer);
-        Ok(Self { behind: [one?, other?], own: signer(SIGNER_AS)?, serials: signer(SERIALS)? })
+        Ok(Self { behind: [one?, other?], own: signer(SIGNER_AS)?, router, serials: signer(SERIALS)? })
     }
 
     fn public(&self) -> Vec<RouterKey> {
         let mut keys: Vec<_> = self.behind.iter().chain([&self.own]).map(P256Signer::router_key).collect();
+        keys.push(self.router.clone());
         let of_serials = self.serials.router_key();
         keys.extend(
             (1..=MOST_SERIALS).map(|serial| RouterKey { asn: Asn(SERIALS + serial), ..of_serials.clone() }),
@@ -280,6 +296,7 @@ struct Scene<'a> {
     announced: Arc<AtomicU64>,
     stock: Stock,
     signer: Arc<Speaker>,
+    taker: Taker,
     router: Router,
     cache: SpkiCache,
     at_stock: Watch,
@@ -294,7 +311,7 @@ struct Scene<'a> {
 /// # Errors
 /// The stage could not be set, or something outside the router failed. What the router does wrong is in the report.
 pub fn bgpsec(options: &Options) -> Result<Report> {
-    let star = Star::new(3)?;
+    let star = Star::new(4)?;
     println!("signing {} routes", options.routes);
     let mut scene = Scene::start(&star, options).context("setting the stage")?;
     let before = (now(), scene.counted());
@@ -321,11 +338,14 @@ impl<'a> Scene<'a> {
         let watch =
             |network| Watch::start(star.neighbor(network), &format!("n{network}"), v4(network, Side::First));
         let (at_stock, at_signer) = (watch(stock::NETWORK)?, watch(SIGNER)?);
-        let keys = Arc::new(Keys::new()?);
+        let (private, own) = private_key(ROUTER_AS)?;
+        let keys = Arc::new(Keys::new(own.router_key())?);
         let public = keys.public();
         let listen = (v4(CACHE, Side::Second), CACHE_PORT).into();
         let cache = SpkiCache::start(star.neighbor(CACHE), listen, &public)?;
-        let router = Router::start(&star.router, &configuration())?;
+        let files = [(OWN_KEY.to_owned(), private)].into();
+        let router = Router::start_with_files(&star.router, &configuration(), &files)?;
+        let taker = Taker::start(star)?;
         let unchanged = Churn::new(STOCK_UNCHANGED, options.seed ^ 1);
         let host = star.neighbor(stock::NETWORK);
         let stock = Stock::start(stock::Kind::Bird, host, STOCK_FIXED, STOCK_ROUTES, &unchanged)?;
@@ -345,7 +365,9 @@ impl<'a> Scene<'a> {
         let announced = Arc::<AtomicU64>::default();
         let (theirs, signs, counted) = (Arc::clone(&signer), Arc::clone(&keys), Arc::clone(&announced));
         let moving = churn.now().len();
-        let churner = Churner::start(churn, PACE, told(&at_stock), move |_, changes| {
+        let (told_stock, told_taker) = (told(&at_stock), told(&taker.watch));
+        let has_arrived = move |prefix, serial| told_stock(prefix, serial) && told_taker(prefix, serial);
+        let churner = Churner::start(churn, PACE, has_arrived, move |_, changes| {
             for (prefix, serial) in changes {
                 theirs.send_raw(signs.change(*prefix, *serial)?);
                 counted.fetch_add(u64::from(serial.is_some()), Ordering::SeqCst);
@@ -358,6 +380,7 @@ impl<'a> Scene<'a> {
             announced,
             stock,
             signer,
+            taker,
             router,
             cache,
             at_stock,
@@ -366,10 +389,11 @@ impl<'a> Scene<'a> {
             public,
             star,
         };
-        let wanted =
+        let (of_signer, of_stock) =
             (options.routes as usize + moving, STOCK_ROUTES as usize + super::churn::MOVING as usize);
-        wait::until("all routes at both peers", LOADING, || {
-            let found = (scene.at_stock.ask(Judge::held), scene.at_signer.ask(Judge::held));
+        let wanted = [of_signer, of_stock, of_signer + of_stock];
+        wait::until("all routes at all peers", LOADING, || {
+            let found = scene.watches().map(|(_, watch)| watch.ask(Judge::held));
             if found == wanted { Ok(()) } else { Err(format!("{found:?} of {wanted:?}")) }
         })
         .with_context(|| scene.router.log_tail())?;
@@ -440,10 +464,12 @@ impl<'a> Scene<'a> {
         }
         self.wait_keys()?;
         let serial = self.churner.serial();
-        wait::until("a later change at BIRD", SETTLING, || {
-            let has_come = self.at_stock.ask(|judge| judge.first_after(serial));
-            has_come.map(drop).ok_or_else(|| format!("none after {serial}"))
-        })?;
+        for (host, watch) in [("BIRD", &self.at_stock), ("the taker", &self.taker.watch)] {
+            wait::until("a later change", SETTLING, || {
+                let has_come = watch.ask(|judge| judge.first_after(serial));
+                has_come.map(drop).ok_or_else(|| format!("none after {serial} at {host}"))
+            })?;
+        }
         let took = start.elapsed();
         self.churner.pause();
         let now = self.wait_quiet()?;
@@ -494,40 +520,79 @@ impl<'a> Scene<'a> {
     fn settle(&self) -> Result<()> {
         let churn = self.churner.pause();
         ensure!(self.churner.failure().is_none(), "{}", self.churner.failure().unwrap_or_default());
-        wait::until("the last changes at BIRD", SETTLING, || {
-            match self.at_stock.ask(|judge| judge.differences(churn.now())) {
-                0 => Ok(()),
-                missing => Err(format!("{missing} differences")),
-            }
-        })
+        for (host, watch) in [("BIRD", &self.at_stock), ("the taker", &self.taker.watch)] {
+            wait::until("the last changes", SETTLING, || {
+                match watch.ask(|judge| judge.differences(churn.now())) {
+                    0 => Ok(()),
+                    missing => Err(format!("{missing} differences at {host}")),
+                }
+            })?;
+        }
+        Ok(())
     }
 
-    fn counted(&self) -> [Counts; 2] {
-        [&self.at_stock, &self.at_signer].map(|watch| watch.ask(Judge::counts))
+    fn watches(&self) -> [(&'static str, &Watch); 3] {
+        [("BIRD", &self.at_stock), ("the signer", &self.at_signer), ("the taker", &self.taker.watch)]
+    }
+
+    fn counted(&self) -> [Counts; 3] {
+        self.watches().map(|(_, watch)| watch.ask(Judge::counts))
+    }
+
+    /// What became of each UPDATE: of the signer to BIRD, of BIRD to the signer, and of either to the taker.
+    fn passages(&self) -> [Audit; 4] {
+        // A route comes when its verdict or its signature does, so its place among the others is no promise.
+        let any_order = 0..u64::MAX;
+        let compare = |sent: &Record, told: &Record| audit(sent, told, std::slice::from_ref(&any_order));
+        let [by_signer, by_stock] =
+            [&self.at_signer, &self.at_stock].map(|watch| watch.ask(|judge| judge.sent().clone()));
+        let [to_stock, to_signer, to_taker] =
+            self.watches().map(|(_, watch)| watch.ask(|judge| judge.told().clone()));
+        let mut passages = [
+            compare(&by_signer, &to_stock),
+            compare(&by_stock, &to_signer),
+            compare(&by_signer, &to_taker.without(&by_stock)),
+            compare(&by_stock, &to_taker.without(&by_signer)),
+        ];
+        // What is not valid is lost on purpose.
+        let bad = prefixes(BAD, BAD_ROUTES).map(|prefix| format!("{prefix}:")).collect::<Vec<_>>();
+        let is_bad = |finding: &String| bad.iter().any(|bad| finding.starts_with(bad.as_str()));
+        for of_signer in [0, 2] {
+            let audit = &mut passages[of_signer];
+            audit.lost = audit.lost.saturating_sub(u64::from(BAD_ROUTES));
+            audit.findings.retain(|finding| !is_bad(finding));
+        }
+        passages
+    }
+
+    /// Announcements to the taker that are well signed; what else there was is a fault.
+    fn verified(&self, faults: &mut Vec<String>) -> u64 {
+        let verified = match self.taker.verify(self.keys.public()) {
+            Ok(verified) => verified,
+            Err(error) => {
+                faults.push(format!("the taker: {error:#}"));
+                return 0;
+            }
+        };
+        faults.extend(verified.faults.iter().map(|fault| format!("the taker: {fault}")));
+        let is_signed = |prefix: &&Prefix| self.at_signer.ask(|judge| !judge.sent().of(**prefix).is_empty());
+        let stripped = verified.unsigned.iter().filter(is_signed).count();
+        if stripped > 0 {
+            faults.push(format!("the taker: {stripped} prefixes are told without their signatures"));
+        }
+        verified.signed
     }
 
     fn report(
         &self,
         options: &Options,
         deaths: [Deaths; 4],
-        (began, before): (u64, [Counts; 2]),
+        (began, before): (u64, [Counts; 3]),
         mut faults: Vec<String>,
     ) -> Report {
-        // A route comes when its verdict does, so its place among the others is no promise.
-        let any_order = 0..u64::MAX;
-        let compare = |from: &Watch, to: &Watch| {
-            let sent = from.ask(|judge| judge.sent().clone());
-            to.ask(|judge| audit(&sent, judge.told(), std::slice::from_ref(&any_order)))
-        };
-        let mut passages =
-            [compare(&self.at_signer, &self.at_stock), compare(&self.at_stock, &self.at_signer)];
-        // What is not valid is lost on purpose.
-        let bad = prefixes(BAD, BAD_ROUTES).map(|prefix| format!("{prefix}:")).collect::<Vec<_>>();
-        let is_bad = |finding: &String| bad.iter().any(|bad| finding.starts_with(bad.as_str()));
-        let to_stock = &mut passages[0];
-        to_stock.lost = to_stock.lost.saturating_sub(u64::from(BAD_ROUTES));
-        to_stock.findings.retain(|finding| !is_bad(finding));
-        for (direction, audit) in ["to BIRD", "to the signer"].into_iter().zip(&passages) {
+        let passages = self.passages();
+        let directions = ["to BIRD", "to the signer", "of the signer to the taker", "of BIRD to the taker"];
+        for (direction, audit) in directions.into_iter().zip(&passages) {
             faults.extend(audit.findings.iter().map(|finding| format!("{direction}: {finding}")));
             if audit.lost + audit.doubled + audit.corrupted > 0 && audit.findings.is_empty() {
                 faults.push(format!("{direction}: {audit:?}"));
@@ -549,13 +614,17 @@ impl<'a> Scene<'a> {
         if wire.syn + wire.fin + wire.rst + wire.notifications > 0 {
             faults.push(format!("connections were harmed: {wire:?}"));
         }
-        let status = self.signer.status();
-        let of_signer = u64::from(status.sessions) - 1 + u64::from(!status.established);
-        let flaps = [flaps(&self.stock.sessions(), began, now()).0, of_signer];
-        if flaps != [0, 0] {
-            faults.push(format!("sessions went down: BIRD's and the signer's, {flaps:?}"));
+        let ended = |speaker: &Speaker| {
+            let status = speaker.status();
+            u64::from(status.sessions) - 1 + u64::from(!status.established)
+        };
+        let of_stock = flaps(&self.stock.sessions(), began, now()).0;
+        let flaps = [of_stock, ended(&self.signer), ended(&self.taker.speaker)];
+        if flaps != [0; 3] {
+            faults.push(format!("sessions went down: BIRD's, the signer's and the taker's, {flaps:?}"));
         }
-        for (host, watch) in [("BIRD", &self.at_stock), ("signer", &self.at_signer)] {
+        let signed = self.verified(&mut faults);
+        for (host, watch) in self.watches() {
             faults.extend(watch.findings().into_iter().map(|finding| format!("{host}: {finding}")));
         }
         Report {
@@ -568,6 +637,7 @@ impl<'a> Scene<'a> {
             flaps,
             wire,
             passages,
+            signed,
             ok: faults.is_empty(),
             faults,
         }
@@ -586,9 +656,12 @@ fn configuration() -> String {
     format!(
         "[router]\nid = \"10.0.0.1\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n[bgp]\n{}{}\
          bgpsec = {{ receive = true, require-session = true }}\nbgpsec-validation = \"require\"\n\
+         {}bgpsec = {{ send = true, require-session = true }}\n\
+         [bgpsec]\nkeys = [{{ asn = {ROUTER_AS}, file = \"{OWN_KEY}\" }}]\n\
          [[rpki.cache]]\nname = \"keys\"\naddress = \"{cache}\"\nport = {CACHE_PORT}\npreference = 10\n\
          refresh = 1\nretry = 1\n",
         peer("stock", stock::NETWORK, STOCK_AS),
-        peer("signer", SIGNER, SIGNER_AS)
+        peer("signer", SIGNER, SIGNER_AS),
+        peer("taker", taker::NETWORK, taker::AS)
     )
 }

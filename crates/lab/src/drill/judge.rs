@@ -176,25 +176,30 @@ impl Judge {
     }
 
     fn update(&mut self, speaker: Speaker, update: &Sections<'_>, at: u64) {
-        let (record, announced) = match speaker {
-            Speaker::Router => {
-                self.last_update = at;
-                let route = Route::passed(update.attributes, self.router);
-                if let Some(serial) = route.serial.filter(|_| !update.nlri.is_empty()) {
-                    self.first(serial, at);
-                }
-                (&mut self.told, Some(route))
-            }
-            Speaker::Peer => (&mut self.sent, Route::sent(update.attributes)),
+        let router = self.router;
+        let route = |attributes: &[u8]| match speaker {
+            Speaker::Router => Some(Route::passed(attributes, router)),
+            Speaker::Peer => Route::sent(attributes),
         };
-        let signed = signed(update.attributes).filter(|_| speaker == Speaker::Peer);
+        let signed = signed(update.attributes);
         let of_signed = signed.iter().flat_map(|(attributes, nlri)| {
-            let route = Route::sent(attributes);
+            let route = route(attributes);
             prefixes::<Ipv4Prefix>(nlri).flatten().map(move |prefix| (prefix, route))
         });
+        let announced = route(update.attributes);
         let withdrawn = prefixes::<Ipv4Prefix>(update.withdrawn).flatten().map(|prefix| (prefix, None));
         let nlri = prefixes::<Ipv4Prefix>(update.nlri).flatten().map(|prefix| (prefix, announced));
-        for (prefix, route) in withdrawn.chain(nlri).chain(of_signed) {
+        let all: Vec<_> = withdrawn.chain(nlri).chain(of_signed).collect();
+        let record = match speaker {
+            Speaker::Router => {
+                self.last_update = at;
+                let serials = all.iter().filter_map(|(_, route)| route.and_then(|route| route.serial));
+                serials.for_each(|serial| self.first(serial, at));
+                &mut self.told
+            }
+            Speaker::Peer => &mut self.sent,
+        };
+        for (prefix, route) in all {
             match route {
                 Some(route) => record.say(prefix.into(), Said::Announced(route), at),
                 // FRR sends back what it was told, and withdraws that: nothing of its own.

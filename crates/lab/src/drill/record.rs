@@ -143,6 +143,14 @@ impl Record {
         }
     }
 
+    /// The same without the prefixes of which something was said in another record.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let mut rest = self.clone();
+        rest.prefixes.retain(|prefix, _| !other.prefixes.contains_key(prefix));
+        rest
+    }
+
     /// The prefixes of which something was said.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> {
         self.prefixes.keys().copied()
@@ -232,6 +240,9 @@ mod tests {
         record.say(prefix(2), Said::Announced(route), 1);
         record.say(prefix(2), Said::Withdrawn, 2);
         assert_eq!((record.held(), record.route(prefix(1)), record.route(prefix(2))), (1, Some(route), None));
+        let mut of_another = Record::default();
+        of_another.say(prefix(2), Said::Announced(route), 1);
+        assert!(record.without(&of_another).prefixes().eq([prefix(1)]));
         record.forget(3);
         assert_eq!((record.held(), record.route(prefix(1))), (0, None));
         let forgotten = Event { number: 4, at: 3, said: Said::Forgotten };

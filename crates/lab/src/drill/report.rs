@@ -76,15 +76,15 @@ pub struct Wire {
     pub rst: u64,
     /// NOTIFICATIONs of the router.
     pub notifications: u64,
-    /// UPDATEs of the router, to both peers.
+    /// UPDATEs of the router, to all peers.
     pub updates: u64,
-    /// UPDATEs of both peers.
+    /// UPDATEs of all peers.
     pub updates_of_peers: u64,
 }
 
 impl Wire {
-    /// The counts of both captures since those of `before`.
-    pub fn of(counts: &[Counts; 2], before: &[Counts; 2]) -> Self {
+    /// The counts of all captures since those of `before`.
+    pub fn of(counts: &[Counts], before: &[Counts]) -> Self {
         let mut wire = Self::default();
         for (counts, before) in counts.iter().zip(before) {
             let Counts { syn, fin, rst, notifications, updates, updates_of_peer } = counts.since(before);
