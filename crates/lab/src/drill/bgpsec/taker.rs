@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use holdfast_bgp_wire::{
     Attributes, HEADER_LEN,
     attribute::code,
@@ -10,7 +10,7 @@ use holdfast_bgp_wire::{
     update::{Sections, sections},
 };
 use holdfast_bgpsec_wire::{Ingress, Nlri, Path, Update};
-use holdfast_path_validation::{Change, KeyTable, Validator, Verdict, VerifiedSignatures, random_seed};
+use holdfast_path_validation::{Change, KeyTable, Keys, Validator, Verdict, VerifiedSignatures, random_seed};
 use holdfast_types::{Asn, Ipv4Prefix, Prefix, RouterKey};
 
 use super::super::{stock::ROUTER_AS, watch::Watch};
@@ -53,35 +53,34 @@ impl Taker {
 
     /// Judges all that came in this session, by these keys.
     pub(super) fn verify(&self, keys: Vec<RouterKey>) -> Result<Verified> {
-        let table = KeyTable::new(random_seed()?);
-        table.apply(keys.into_iter().map(Change::Announce));
-        let validator = Validator::default().with_memory(VerifiedSignatures::new(REMEMBERED, random_seed()?));
-        let (keys, mut verified) = (table.keys(), Verified::default());
-        for message in self.speaker.updates() {
-            let update = sections(message.get(HEADER_LEN..).context("a header")?)?;
-            match announced(&update) {
-                Ok(None) => verified.unsigned.extend(unsigned(&update)),
-                Ok(Some((path, prefix))) => {
-                    let nlri = Nlri::unicast(prefix);
-                    let ingress = Ingress::external(Asn(ROUTER_AS), Asn(AS));
-                    let verdict = match ingress.check(&path, Update::PROPER) {
-                        Ok(()) => validator.validate(&path, Asn(AS), &nlri, &keys),
-                        Err(error) => {
-                            verified.find(format!("{prefix}: {error}"));
-                            continue;
-                        }
-                    };
-                    match verdict {
-                        Verdict::Valid => verified.signed += 1,
-                        Verdict::NotValid(_) | Verdict::Unsupported => {
-                            verified.find(format!("{prefix}: {verdict:?}"));
-                        }
-                    }
-                }
-                Err(error) => verified.find(format!("{error:#}")),
-            }
+        verify(&self.speaker.updates(), keys)
+    }
+}
+
+fn verify(updates: &[Vec<u8>], keys: Vec<RouterKey>) -> Result<Verified> {
+    let table = KeyTable::new(random_seed()?);
+    table.apply(keys.into_iter().map(Change::Announce));
+    let validator = Validator::default().with_memory(VerifiedSignatures::new(REMEMBERED, random_seed()?));
+    let (keys, mut verified) = (table.keys(), Verified::default());
+    for message in updates {
+        let update = sections(message.get(HEADER_LEN..).context("a header")?)?;
+        match announced(&update) {
+            Ok(None) => verified.unsigned.extend(unsigned(&update)),
+            Ok(Some((path, prefix))) => match judge(&path, prefix, &validator, &keys) {
+                Ok(()) => verified.signed += 1,
+                Err(error) => verified.find(format!("{prefix}: {error:#}")),
+            },
+            Err(error) => verified.find(format!("{error:#}")),
         }
-        Ok(verified)
+    }
+    Ok(verified)
+}
+
+fn judge(path: &Path<'_>, prefix: Prefix, validator: &Validator, keys: &Keys) -> Result<()> {
+    Ingress::external(Asn(ROUTER_AS), Asn(AS)).check(path, Update::PROPER)?;
+    match validator.validate(path, Asn(AS), &Nlri::unicast(prefix), keys) {
+        Verdict::Valid => Ok(()),
+        verdict @ (Verdict::NotValid(_) | Verdict::Unsupported) => bail!("{verdict:?}"),
     }
 }
 
@@ -102,10 +101,64 @@ fn announced<'a>(update: &Sections<'a>) -> Result<Option<(Path<'a>, Prefix)>> {
     let nlri = reach.value.get(9..).context("a short MP_REACH_NLRI")?;
     let mut prefixes = prefixes::<Ipv4Prefix>(nlri);
     let (prefix, more) = (prefixes.next().context("no prefix")??, prefixes.next());
-    anyhow::ensure!(more.is_none(), "{prefix} is not alone in its UPDATE");
+    ensure!(more.is_none(), "{prefix} is not alone in its UPDATE");
     Ok(Some((Path::parse(path.value)?, prefix.into())))
 }
 
 fn unsigned(update: &Sections<'_>) -> impl Iterator<Item = Prefix> {
     prefixes::<Ipv4Prefix>(update.nlri).flatten().map(Prefix::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_bgp_wire::{MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder};
+    use holdfast_path_validation::P256Signer;
+    use holdfast_types::IpPrefix as _;
+
+    use super::*;
+    use crate::signed::{path, signer, update};
+
+    fn prefix(last: u8) -> Prefix {
+        Prefix::host([192, 0, 2, last].into())
+    }
+
+    fn told(routers: &[&P256Signer], target: u32, signed: u8, told: u8) -> Vec<u8> {
+        let value = path(routers, Asn(target), prefix(signed)).expect("a path");
+        update(&value, NextHop::V4([10, 0, 4, 1].into()), prefix(told)).expect("room")
+    }
+
+    #[test]
+    fn what_is_not_well_signed_is_found() -> Result<()> {
+        let (origin, router) = (signer(64_512)?, signer(ROUTER_AS)?);
+        let keys = || vec![origin.router_key(), router.router_key()];
+        let both = [&origin, &router];
+        let found = |update: Vec<u8>| verify(&[update], keys());
+        let good = found(told(&both, AS, 1, 1))?;
+        assert!(good.signed == 1 && good.faults.is_empty() && good.unsigned.is_empty(), "{good:?}");
+        let unknown = signer(ROUTER_AS)?;
+        for bad in [
+            told(&both, AS + 1, 1, 1),
+            told(&both, AS, 1, 2),
+            told(&[&origin, &unknown], AS, 1, 1),
+            // The router has not signed.
+            told(&[&origin], AS, 1, 1),
+        ] {
+            let bad = found(bad)?;
+            assert!(bad.signed == 0 && bad.faults.len() == 1, "{bad:?}");
+        }
+        let mut plain = Vec::new();
+        let attributes = AttributesBuilder {
+            as_path: vec![Asn(ROUTER_AS), Asn(64_512)],
+            next_hop: Some([10, 0, 4, 1].into()),
+            ..AttributesBuilder::new(Origin::Igp)
+        };
+        UpdateEncoder::new(MAX_LEN).announce(
+            &attributes.build(),
+            [Ipv4Prefix::from_prefix(prefix(3))].into_iter().flatten(),
+            &mut plain,
+        )?;
+        let stripped = found(plain)?;
+        assert!(stripped.signed == 0 && stripped.unsigned.contains(&prefix(3)), "{stripped:?}");
+        Ok(())
+    }
 }
