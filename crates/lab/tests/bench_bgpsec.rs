@@ -66,7 +66,7 @@ fn every_row_of_the_router_has_its_figures() -> Result<()> {
     ensure!(announced("signatures for 3 peers of an AS")? == 200.0, "one for each route");
     ensure!(announced("signatures after 3 refreshes")? == 0.0, "routes have not changed");
     announced("memory of a signed one more")?;
-    for name in ["takeover, p50", "the same, worst"] {
+    for name in ["signed routes for plain peers, p50", "the same with signatures, p50"] {
         figure(&format!("bgp dies with 200 routes and 4 peers: {name}"))?;
     }
     for name in ["until all are told", "longest turn of bgp", "a plain route meanwhile, p99"] {
