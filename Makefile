@@ -17,7 +17,7 @@ help:
 	@echo "make install-library  of that, the library for programs in C alone: shared, static, header, manual page, pkg-config"
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
-	@echo "make bench-bgpsec  what routers' keys, signed paths and their verification cost, about 15 minutes (needs root)"
+	@echo "make bench-bgpsec  what routers' keys, signed paths, verifying and signing cost, about 20 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
