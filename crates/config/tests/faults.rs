@@ -1,6 +1,9 @@
 //! What is wrong is found, all of it, and shown where it is.
 
-use holdfast_config::{Diagnostic, schema::VrfPlace};
+use holdfast_config::{
+    Diagnostic,
+    schema::{Moment, VrfPlace},
+};
 use proptest::prelude::*;
 
 use super::{parse, schema};

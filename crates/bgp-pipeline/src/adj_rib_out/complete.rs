@@ -2,12 +2,14 @@
 
 use std::hash::Hasher;
 
-use holdfast_bgpsec_wire::{CannotExtend, Nlri, Path as SecurePath, SignatureBlock, extend, octets_to_sign};
+use holdfast_bgpsec_wire::{
+    CannotExtend, Nlri, Path as SecurePath, SignatureBlock, Ski, extend, octets_to_sign,
+};
 use holdfast_types::Prefix;
 use smallvec::SmallVec;
 
 use crate::{
-    onward::Plan,
+    onward::{OwnSegment, Plan},
     signing::{SignatureName, SigningJob, SigningTable, Waiter},
 };
 
@@ -33,7 +35,6 @@ pub(super) fn complete(
     let identifier = waiter.map_or(0, |waiter| waiter.identifier);
     let shape = plan.shape(signing.hasher(), identifier);
     let target = plan.segments.last().map(|own| own.target).unwrap_or_default();
-    let nlri = Nlri::unicast(prefix);
     let mut value = plan.older(signed).map(<[u8]>::to_vec);
     for (place, own) in plan.segments.iter().enumerate() {
         let Ok(path) = value.as_deref().map(SecurePath::parse).transpose() else {
@@ -41,42 +42,50 @@ pub(super) fn complete(
         };
         let name = |suite: u8| SignatureName { prefix, target, slot: slot(shape, place, suite) };
         let keys = || plan.suites.iter().copied().zip(own.keys.iter().copied());
-        let missing: SmallVec<[_; 2]> =
-            keys().filter(|(suite, _)| signing.signature(&name(*suite), mark).is_none()).collect();
-        if !missing.is_empty() {
-            let Some(waiter) = waiter.filter(|_| may_ask) else {
-                return Completed::Missing { is_asked: false };
-            };
-            let mut is_asked = true;
-            for (suite, ski) in missing {
-                let octets = || {
-                    let before = path.as_ref().and_then(|path| {
-                        path.blocks().find(|block| block.suite == suite).map(|block| (path, block))
-                    });
-                    octets_to_sign(before, suite, own.segment, own.target, &nlri)
-                };
-                let job = || SigningJob { number: 0, asn: own.segment.asn, ski, suite, octets: octets() };
-                is_asked &= signing.jobs.ask((name(suite), mark), waiter, job);
-            }
-            return Completed::Missing { is_asked };
-        }
-        let blocks: SmallVec<[SignatureBlock<'_>; 2]> = keys()
-            .filter_map(|(suite, ski)| {
-                let signature = signing.signature(&name(suite), mark)?;
-                Some(SignatureBlock { suite, ski, signature })
-            })
-            .collect();
-        value = match extend(path.as_ref(), own.segment, &blocks) {
-            Ok(value) => Some(value),
-            Err(
-                CannotExtend::TooLong
-                | CannotExtend::NoBlock
-                | CannotExtend::SameSuite(_)
-                | CannotExtend::TooManyBlocks(_),
-            ) => return Completed::TooLong,
+        let block = |(suite, ski): (u8, Ski)| {
+            let signature = signing.signature(&name(suite), mark)?;
+            Some(SignatureBlock { suite, ski, signature })
         };
+        let blocks: SmallVec<[SignatureBlock<'_>; 2]> = keys().filter_map(block).collect();
+        let is_missing = |(suite, _): &(u8, Ski)| blocks.iter().all(|block| block.suite != *suite);
+        let missing: SmallVec<[_; 2]> = keys().filter(is_missing).collect();
+        if missing.is_empty() {
+            value = match extend(path.as_ref(), own.segment, &blocks) {
+                Ok(value) => Some(value),
+                Err(
+                    CannotExtend::TooLong
+                    | CannotExtend::NoBlock
+                    | CannotExtend::SameSuite(_)
+                    | CannotExtend::TooManyBlocks(_),
+                ) => return Completed::TooLong,
+            };
+            continue;
+        }
+        drop(blocks);
+        let Some(waiter) = waiter.filter(|_| may_ask) else {
+            return Completed::Missing { is_asked: false };
+        };
+        let ask = |(suite, ski)| {
+            let job = || job(path.as_ref(), own, (suite, ski), prefix);
+            signing.jobs.ask((name(suite), mark), waiter, job)
+        };
+        let is_asked = missing.into_iter().map(ask).fold(true, |all, is_asked| all & is_asked);
+        return Completed::Missing { is_asked };
     }
     value.map_or(Completed::TooLong, Completed::Whole)
+}
+
+/// What is to be signed of a segment of ours in front of a path.
+fn job(
+    path: Option<&SecurePath<'_>>,
+    own: &OwnSegment,
+    (suite, ski): (u8, Ski),
+    prefix: Prefix,
+) -> SigningJob {
+    let block = |path| SecurePath::blocks(path).find(|block| block.suite == suite);
+    let before = path.and_then(|path| Some((path, block(path)?)));
+    let octets = octets_to_sign(before, suite, own.segment, own.target, &Nlri::unicast(prefix));
+    SigningJob { number: 0, asn: own.segment.asn, ski, suite, octets }
 }
 
 /// What a signature is called beside its prefix and target.
