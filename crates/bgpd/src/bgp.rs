@@ -173,6 +173,7 @@ impl Bgp {
         let mut speaker = self.speaker.borrow_mut();
         let deadline = speaker.sessions.next_deadline();
         speaker.pipeline.set_now(now);
+        let signing = speaker.pipeline.signing_timeout();
         speaker.watch_changes();
         let result = act(&mut speaker, now);
         speaker.drain_pipeline(now);
@@ -204,6 +205,9 @@ impl Bgp {
         }
         if speaker.sessions.next_deadline() != deadline {
             self.timer.notify_one();
+        }
+        if speaker.pipeline.signing_timeout() != signing {
+            self.work.notify_one();
         }
         if !speaker.pipeline.awaits_next_hops() {
             self.answered.notify_one();

@@ -10,6 +10,7 @@ mod kept_signatures;
 mod links;
 mod process;
 mod restart;
+mod signing;
 mod takeover;
 mod validation;
 mod vrf;

@@ -129,14 +129,15 @@ impl Pipeline {
         self.block_walks();
     }
 
-    /// When [`Self::signing_slice`] has something to do.
-    pub(crate) fn signing_timeout(&self) -> Option<Instant> {
+    /// When [`Self::work`] has something to do for signatures of ours. It may be earlier after each call of [`Self::pull`],
+    /// which may ask for signatures.
+    pub fn signing_timeout(&self) -> Option<Instant> {
         let signing = &self.core.signing;
         if !signing.is_used {
             return None;
         }
-        let again = self.streams.iter().any(|(_, stream)| stream.is_signed_again());
-        let paced = signing.pace.blocks(signing.now).filter(|_| again);
+        let is_again = || self.streams.iter().any(|(_, stream)| stream.is_signed_again());
+        let paced = signing.pace.blocks(signing.now).filter(|_| is_again());
         signing.silence.timeout().into_iter().chain(paced).min()
     }
 
