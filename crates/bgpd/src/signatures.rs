@@ -50,7 +50,7 @@ pub(crate) async fn verify(bgp: Rc<Bgp>) {
     bgp.signatures.notified().await;
     bgp.signatures.notify_one();
     loop {
-        let error = life(&bgp, &mut judged).await.to_string();
+        let error = life(&bgp, &mut judged, &mut said).await.to_string();
         bgp.with(|speaker, _| speaker.pipeline.signatures_lost());
         if said != error {
             warn!(event = "pathsec-lost", "signed paths wait to be verified: {error}");
@@ -60,8 +60,9 @@ pub(crate) async fn verify(bgp: Rc<Bgp>) {
     }
 }
 
-/// The life of one `pathsec`; what ended it. `judged` stands for the keys that routes were judged by.
-async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
+/// The life of one `pathsec`; what ended it. `judged` stands for the keys that routes were judged by. What was `said` of an
+/// earlier end is over when this one tells of its keys.
+async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>, said: &mut String) -> XrlError {
     let client: PathSecClient = match bgp.surroundings.resolver.wait_for("pathsec").await {
         Ok(client) => client,
         Err(error) => return error,
@@ -89,6 +90,7 @@ async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>) -> XrlError {
         tokio::select! {
             changed = stream.next() => match changed {
                 Ok(Some(changed)) => {
+                    said.clear();
                     if let Some(ChangedNames { added, removed, all }) = keys.heard(&changed) {
                         bgp.with(|speaker, _| speaker.pipeline.keys_changed(added, removed, all));
                     }

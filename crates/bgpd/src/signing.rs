@@ -42,7 +42,7 @@ pub(crate) async fn sign(bgp: Rc<Bgp>) {
     bgp.signing.notified().await;
     bgp.signing.notify_one();
     loop {
-        let error = life(&bgp).await.to_string();
+        let error = life(&bgp, &mut said).await.to_string();
         bgp.with(|speaker, _| speaker.pipeline.signing_lost());
         if said != error {
             warn!(event = "signer-lost", "paths wait to be signed: {error}");
@@ -52,8 +52,8 @@ pub(crate) async fn sign(bgp: Rc<Bgp>) {
     }
 }
 
-/// The life of one `pathsec`; what ended it.
-async fn life(bgp: &Rc<Bgp>) -> XrlError {
+/// The life of one `pathsec`; what ended it. What was `said` of an earlier end is over when this one names its keys.
+async fn life(bgp: &Rc<Bgp>, said: &mut String) -> XrlError {
     let client: PathSecClient = match bgp.surroundings.resolver.wait_for("pathsec").await {
         Ok(client) => client,
         Err(error) => return error,
@@ -83,6 +83,7 @@ async fn life(bgp: &Rc<Bgp>) -> XrlError {
                     info!(event = "signers", keys = signers.len(), "keys that paths are signed with: {}", signers.len());
                     bgp.with(|speaker, _| speaker.pipeline.set_signers(signers));
                     is_known = true;
+                    said.clear();
                 }
                 Ok(None) => return XrlError::unavailable("it has ended its stream of signers"),
                 Err(error) => return error,
