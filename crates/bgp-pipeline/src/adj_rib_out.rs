@@ -324,7 +324,11 @@ impl<P: IpPrefix> Window<P> {
                 true => {
                     (now.outcome, now.originator) == (was.outcome, was.originator)
                         && !recipients.group(side).export.announces_validity
-                        && core.differ_in_states_only(was.set, now.set)
+                        && (core.differ_in_states_only(was.set, now.set)
+                            // Whoever is not sent signatures has nothing of others that a neighbour makes.
+                            || core.signatures.is_used
+                                && recipients.group(side).export.signs::<P>().is_none()
+                                && core.differ_in_signatures_only(was.set, now.set))
                 }
             }
     }

@@ -7,7 +7,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, ops::Bound, rc::Rc};
 
-use holdfast_bgp_wire::{Attributes, edit::validation_state};
+use holdfast_bgp_wire::{Attributes, attribute::code, edit::validation_state};
 use holdfast_origin_validation::{Affected, Authorizations, origin};
 use holdfast_policy::{PathSecurity, Validity};
 use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -162,6 +162,17 @@ impl Core {
         moved
     }
 
+    /// Whether two sets are the same but for their signatures, and what validation says.
+    #[cold]
+    pub(crate) fn differ_in_signatures_only(&self, one: SetId, other: SetId) -> bool {
+        let [of_one, of_other] = [one, other].map(|set| self.sets.attributes(set));
+        let class = |set| self.classes.get(self.sets.class(set));
+        [of_one, of_other].into_iter().all(has_secure_path)
+            && self.sets.next_hop(one) == self.sets.next_hop(other)
+            && *class(one) == Class { states: class(one).states, ..class(other).clone() }
+            && without_signatures(of_one).eq(without_signatures(of_other))
+    }
+
     /// Whether two sets are the same but for what validation says of them: nobody can see the difference.
     pub(crate) fn differ_in_states_only(&self, one: SetId, other: SetId) -> bool {
         let class = |set| self.sets.class(set);
@@ -173,6 +184,11 @@ impl Core {
         self.sets.bytes(one) == self.sets.bytes(other)
             && *of_one == Class { states: of_one.states, ..of_other.clone() }
     }
+}
+
+fn without_signatures(attributes: Attributes<'_>) -> impl Iterator<Item = &[u8]> {
+    let others = attributes.iter().filter(|attribute| attribute.code != code::BGPSEC_PATH);
+    others.map(|attribute| attribute.wire)
 }
 
 /// What the sender says, if it may: of several the worst by number, and nothing by others than are defined (RFC 8097

@@ -275,3 +275,24 @@ fn other_keys_are_no_reason_to_send_again_what_is_not_signed() {
     assert_eq!(router.sink(to).messages, messages + 1);
     assert!(router.path(to, P) != path && router.path(to, OTHER).is_none());
 }
+
+#[test]
+fn a_peer_without_signatures_is_not_told_that_a_neighbour_has_signed_anew() {
+    let mut router = Router::new();
+    let (from, to) = (router.up(1), router.up(2));
+    let plain = router.up_with(ebgp(3), facts(3));
+    let mut path = from_peer(1, P);
+    router.receive(from, &path, P);
+    router.settle();
+    let messages = [to, plain].map(|peer| router.sink(peer).messages);
+    // The last octet is one of a signature.
+    *path.last_mut().expect("octets") ^= 1;
+    router.receive(from, &path, P);
+    router.settle();
+    assert_eq!([to, plain].map(|peer| router.sink(peer).messages), [messages[0] + 1, messages[1]]);
+    let longer = signed_path(&[plain_segment(8), plain_segment(asn(1).0)], OUR_AS, prefix(P), &[1]);
+    router.receive(from, &longer, P);
+    router.settle();
+    assert_eq!(router.sink(plain).messages, messages[1] + 1);
+    assert_eq!(router.held(plain, P).path(), "65000 65101 8");
+}
