@@ -18,6 +18,8 @@ mod signing_load;
 mod table;
 mod taken_in;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use super::Figure;
@@ -54,6 +56,8 @@ pub(super) struct Size {
     pub(super) sharing: usize,
     /// How often `bgp` dies with these.
     pub(super) deaths: u32,
+    /// From one death to the next: a router that dies again and again without it is in a crash loop.
+    pub(super) pause: Duration,
 }
 
 /// All that issues 20 and 21 ask for; some minutes.
@@ -75,6 +79,7 @@ pub(super) const FULL: Size = Size {
     announced: 100_000,
     sharing: 10,
     deaths: 5,
+    pause: Duration::from_secs(6),
 };
 
 /// Enough to see where things stand, in less than a minute on a quiet machine.
@@ -115,6 +120,7 @@ pub(super) const TINY: Size = Size {
     announced: 200,
     sharing: 3,
     deaths: 1,
+    pause: Duration::from_secs(1),
     ..QUICK
 };
 

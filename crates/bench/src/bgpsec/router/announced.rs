@@ -1,7 +1,7 @@
 //! What is kept of routes that are announced with signatures, and that each is signed once: for all peers of an AS, for whoever
 //! asks again, and for the process that goes on after a death.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use holdfast_bgp_wire::{RouteRefresh, nlri::Nlri as _};
@@ -33,8 +33,6 @@ const MOST_KEPT: f64 = 125.0;
 const PEERS: usize = 4;
 /// To a router whose routes are not signed.
 const MOST_TAKEOVER: f64 = 1.2;
-/// From one death to the next: a router that dies faster is in a crash loop.
-const PAUSE: Duration = Duration::from_secs(6);
 
 pub(super) fn run(size: &Size, print: Print<'_>) -> Result<()> {
     let signers = Signers::new(peer_asn(FEEDER), size.signers)?;
@@ -175,7 +173,7 @@ fn takeover(size: &Size, signers: &Signers, kind: Kind) -> Result<Vec<f64>> {
         scene.until_told(peer, size.announced)?;
     }
     // What is in the log is in a snapshot by then.
-    scene.load.rest(PAUSE)?;
+    scene.load.rest(size.pause)?;
     let (made, mut taken) = (kind.made(&scene)?, Vec::new());
     for death in 0..size.deaths {
         let before = told(&scene);
@@ -189,7 +187,7 @@ fn takeover(size: &Size, signers: &Signers, kind: Kind) -> Result<Vec<f64>> {
         scene.load.until("the route", LIMIT, |load| Ok(load.sessions[FIRST].seen.is_some()))?;
         let seen = scene.load.sessions[FIRST].seen.context("it was seen a moment ago")?;
         taken.push(milliseconds(seen - sent));
-        scene.load.rest(PAUSE)?;
+        scene.load.rest(size.pause)?;
         let now = told(&scene);
         let is_one = |(now, before): (&(u64, u64), &(u64, u64))| (now.0 - before.0, now.1) == (1, before.1);
         ensure!(now.iter().zip(&before).all(is_one), "after {before:?} not one route more: {now:?}");
