@@ -21,13 +21,13 @@ pub(crate) use self::{
     chain::SetIndex,
     outgoing::{Outgoing, Run, Target},
     recipients::{Before, Recipients, Side},
-    secure::goes_on,
+    secure::{goes_on, is_signable},
 };
 use self::{
     chain::{Announced, Chain, END, Signable, attributes, encode_chain},
     merge::Merge,
     outgoing::{withdraw, withdraw_paths},
-    secure::{Sending, ToSign, is_signable},
+    secure::{Sending, ToSign},
 };
 use crate::{
     PeerIndex,

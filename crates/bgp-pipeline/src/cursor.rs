@@ -9,7 +9,7 @@ use holdfast_types::IpPrefix;
 
 use crate::{
     Limits,
-    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window},
+    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window, is_signable},
     core::Core,
     fanout::Change,
     path::{Path, PathCounts, SourceId},
@@ -51,7 +51,10 @@ impl WalkKind {
     ) -> bool {
         match self {
             Self::Filter => !recipients.agree_on(prefix),
-            Self::Keys => recipients.may_sign(core, prefix, path),
+            Self::Keys => {
+                let set = if path.is_some() { core.effective(prefix.into(), path.set) } else { None };
+                set.is_some_and(|set| is_signable(core, &recipients.current.export, path, set))
+            }
             Self::Dump | Self::Refresh | Self::Policy | Self::Lost | Self::Resume => true,
         }
     }

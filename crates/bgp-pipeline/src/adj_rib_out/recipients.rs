@@ -3,7 +3,6 @@
 use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::IpPrefix;
 
-use super::secure::is_signable;
 use crate::{
     PeerIndex,
     core::Core,
@@ -64,12 +63,6 @@ impl Recipients<'_> {
     /// Whether the filters of the two groups say the same of a prefix.
     pub(crate) fn agree_on<P: IpPrefix>(&self, prefix: P) -> bool {
         self.current.export.wants(prefix) == self.previous.export.wants(prefix)
-    }
-
-    /// Whether a path may be sent with signatures.
-    pub(crate) fn may_sign<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> bool {
-        let set = if path.is_some() { core.effective(prefix.into(), path.set) } else { None };
-        set.is_some_and(|set| is_signable(core, &self.current.export, path, set))
     }
 
     /// Whether several paths of a prefix are told.

@@ -90,7 +90,7 @@ pub(crate) fn goes_on<P: IpPrefix>(
 }
 
 /// Whether a path may be sent with signatures; `set` is what the peers are told of it.
-pub(super) fn is_signable(core: &Core, export: &Export, path: Path, set: SetId) -> bool {
+pub(crate) fn is_signable(core: &Core, export: &Export, path: Path, set: SetId) -> bool {
     path.source.is_ours()
         || has_secure_path(core.sets.attributes(set))
         || is_originated(core, export, (path.set, set))
