@@ -93,9 +93,18 @@ pub fn private_key(file: &Path, certificates: &[Vec<u8>]) -> Result<Vec<u8>, Str
 /// The private key of a BGPsec router, as DER, and its public key.
 ///
 /// # Errors
-/// The file cannot be read, or holds none, or one of another curve than P-256.
+/// The file cannot be read, or holds none, or several, or one of another curve than P-256.
 pub fn router_key(file: &Path) -> Result<[Vec<u8>; 2], String> {
-    let key = keys::private_key(&read(file)?).map_err(said)?;
+    let octets = read(file)?;
+    // Which of them signs, nobody would know.
+    let begins_key = |line: &&[u8]| {
+        let line = line.trim_ascii();
+        line.starts_with(b"-----BEGIN ") && line.ends_with(b" PRIVATE KEY-----")
+    };
+    if octets.split(|octet| *octet == b'\n').filter(begins_key).count() > 1 {
+        return Err("it has more than one private key".to_owned());
+    }
+    let key = keys::private_key(&octets).map_err(said)?;
     let public = keys::bgpsec_public_key(&key).map_err(said)?;
     Ok([key, public])
 }
@@ -168,6 +177,9 @@ mod tests {
             assert_eq!(read[1], point, "{name}");
             assert!(read[0] == key.der() || read[0] == sec1, "{name}");
         }
+        let twice = pem(&Item::PrivateKey(sec1.clone())).repeat(2);
+        let refused = router_key(&scratch.write("two.pem", twice)).expect_err("two keys");
+        assert!(refused.contains("more than one"), "{refused}");
         let other = PrivateKey::generate(Algorithm::Ed25519).expect("random numbers");
         let refused = router_key(&scratch.write("other.der", other.der())).expect_err("of another curve");
         assert!(refused.contains("of P-256"), "{refused}");
