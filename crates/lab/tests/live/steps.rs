@@ -147,6 +147,13 @@ group = "0"
 [[protocol]]
 name = "described"
 descriptor = "described.toml"
+[bgpsec]
+kept-signatures = 10
+signing-rate = 10
+[[bgpsec.keys]]
+asn = 65000
+file = "key.pem"
+sign-from = 2026-01-01T00:00:00Z
 [rpki]
 exceptions = ["exceptions.json"]
 [[rpki.cache]]
