@@ -59,10 +59,6 @@ impl Signers {
         Some(Self::new(signers.iter().map(signer)))
     }
 
-    pub(crate) fn all(&self) -> &[Signer] {
-        &self.0
-    }
-
     fn of(&self, asn: Asn) -> impl Iterator<Item = &Signer> {
         self.0.iter().filter(move |signer| signer.asn == asn)
     }

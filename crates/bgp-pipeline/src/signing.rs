@@ -37,8 +37,6 @@ use crate::onward::Signers;
 /// What is counted of signatures of ours.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct SigningCounts {
-    /// Jobs that were done; only grows.
-    pub signed: u64,
     /// Signatures that are kept.
     pub kept: u64,
     /// Those that were not, for want of room; only grows.
@@ -65,7 +63,6 @@ pub(crate) struct SigningTable {
     pub(crate) silence: Silence,
     pub(crate) pace: Pace,
     pub(crate) now: Option<Instant>,
-    signed: u64,
 }
 
 /// How fast routes are signed again after a change of keys.
@@ -106,7 +103,6 @@ impl SigningTable {
             silence: Silence::default(),
             pace: Pace { rate: 1000, next: None },
             now: None,
-            signed: 0,
         }
     }
 
@@ -161,7 +157,6 @@ impl SigningTable {
     ) -> Vec<Waiter> {
         self.silence.heard(self.now);
         let Some(done) = self.jobs.take(number) else { return Vec::new() };
-        self.signed += 1;
         let kept =
             self.store.as_mut().is_some_and(|store| store.keep(done.name, done.mark, signature, is_used));
         if !kept {
@@ -173,7 +168,7 @@ impl SigningTable {
     pub(crate) fn counts(&self) -> SigningCounts {
         let (kept, lost) = self.store.as_ref().map(|store| store.counts()).unwrap_or_default();
         let waiting = self.jobs.len() as u64;
-        SigningCounts { signed: self.signed, kept: kept as u64, lost, waiting, octets: self.memory() }
+        SigningCounts { kept: kept as u64, lost, waiting, octets: self.memory() }
     }
 
     /// Octets held.

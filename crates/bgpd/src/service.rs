@@ -503,7 +503,7 @@ impl BgpServer for Server {
     }
 
     async fn show_signing(&self, _: &CallContext, _: Empty) -> Result<SigningReply, XrlError> {
-        let SigningCounts { kept, lost, waiting, octets, .. } =
+        let SigningCounts { kept, lost, waiting, octets } =
             self.bgp()?.speaker.borrow().pipeline.signing_counts();
         Ok(SigningReply { kept, lost, waiting, memory_octets: octets as u64 })
     }

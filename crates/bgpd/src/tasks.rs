@@ -8,8 +8,8 @@
 //!  work   (1)              ─┤
 //!  ready  (1)              ─┤
 //!  redistribute (1)        ─┤
-//!  verify (1, crate::signatures)┤
-//!  sign   (1, crate::signing)   ┘
+//!  verify (1, crate::signatures) ─┤
+//!  sign   (1, crate::signing)   ─┘
 //! ```
 
 use std::{

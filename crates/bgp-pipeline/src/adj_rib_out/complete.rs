@@ -2,6 +2,7 @@
 
 use std::hash::Hasher;
 
+use holdfast_bgp_wire::MAX_EXTENDED_LEN;
 use holdfast_bgpsec_wire::{
     CannotExtend, Nlri, Path as SecurePath, SignatureBlock, Ski, extend, octets_to_sign,
 };
@@ -24,6 +25,10 @@ pub(super) enum Completed {
     TooLong,
 }
 
+/// Octets of a path that a segment of ours can come in front of. What is signed has 26 more at most, and is not to be longer
+/// than a message: nobody signs that.
+const MOST_OLDER: usize = MAX_EXTENDED_LEN - 26;
+
 /// The path with our segments, if all of their signatures are there. The first that are missing are asked for, if there may be
 /// one job more: what follows covers them.
 pub(super) fn complete(
@@ -37,6 +42,9 @@ pub(super) fn complete(
     let target = plan.segments.last().map(|own| own.target).unwrap_or_default();
     let mut value = plan.older(signed).map(<[u8]>::to_vec);
     for (place, own) in plan.segments.iter().enumerate() {
+        if value.as_ref().is_some_and(|older| older.len() > MOST_OLDER) {
+            return Completed::TooLong;
+        }
         let Ok(path) = value.as_deref().map(SecurePath::parse).transpose() else {
             return Completed::TooLong;
         };

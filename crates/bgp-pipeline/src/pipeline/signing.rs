@@ -45,11 +45,6 @@ impl Pipeline {
         self.wake_signing();
     }
 
-    /// The keys that paths are signed with; `None` before [`Self::set_signers`].
-    pub fn signers(&self) -> Option<&[Signer]> {
-        self.core.signing.signers.as_ref().map(|signers| signers.all())
-    }
-
     /// Octets that are to be signed; the driver decides how many are under way. Each job is answered by [`Self::signed`], or
     /// given back with all others by [`Self::signing_lost`].
     pub fn poll_to_sign(&mut self) -> Option<SigningJob> {

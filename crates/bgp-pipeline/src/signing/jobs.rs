@@ -25,6 +25,8 @@ pub struct SigningJob {
 
 /// Jobs that are not done, at most: those of some streams. Who comes later looks again when there are fewer.
 const MOST_JOBS: usize = 8192;
+/// Octets of all of them, if the last one does not go beyond: a neighbour chooses how long its paths are.
+const MOST_OCTETS: usize = 32 << 20;
 /// Signatures without room in the store that are remembered until they are sent.
 const MOST_FRESH: usize = 8192;
 
@@ -51,6 +53,8 @@ pub(crate) struct Open {
 pub(crate) struct Jobs {
     next: u64,
     open: BTreeMap<u64, Open>,
+    /// Octets that those cover.
+    octets: usize,
     /// Those that are not handed out, the oldest first.
     queue: VecDeque<u64>,
     /// Those of keys that there were not.
@@ -68,6 +72,7 @@ impl Jobs {
         Self {
             next: 0,
             open: BTreeMap::new(),
+            octets: 0,
             queue: VecDeque::new(),
             refused: Vec::new(),
             was_full: false,
@@ -99,14 +104,15 @@ impl Jobs {
             }
             return true;
         }
-        if self.open.len() >= MOST_JOBS {
+        if self.open.len() >= MOST_JOBS || self.octets >= MOST_OCTETS {
             self.was_full = true;
             return false;
         }
         let number = self.next;
         self.next += 1;
-        self.open
-            .insert(number, Open { name, mark, waiters: vec![waiter], job: SigningJob { number, ..job() } });
+        let job = SigningJob { number, ..job() };
+        self.octets += job.octets.len();
+        self.open.insert(number, Open { name, mark, waiters: vec![waiter], job });
         self.by_name.insert((name, mark), number);
         self.queue.push_back(number);
         true
@@ -114,7 +120,8 @@ impl Jobs {
 
     /// Whether those who were told that there are too many can ask again: said once.
     pub(crate) fn has_room_again(&mut self) -> bool {
-        self.was_full && self.open.len() <= MOST_JOBS / 2 && std::mem::take(&mut self.was_full)
+        let has_room = self.open.len() <= MOST_JOBS / 2 && self.octets <= MOST_OCTETS / 2;
+        has_room && std::mem::take(&mut self.was_full)
     }
 
     /// Whether there is one that was not handed out.
@@ -159,6 +166,7 @@ impl Jobs {
     /// Takes out a job.
     pub(super) fn take(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
+        self.octets -= open.job.octets.len();
         self.by_name.remove(&(open.name, open.mark));
         Some(open)
     }
@@ -187,7 +195,6 @@ impl Jobs {
 
     /// Octets held.
     pub(super) fn memory(&self) -> usize {
-        let octets: usize = self.open.values().map(|open| open.job.octets.capacity()).sum();
-        octets + self.by_name.allocation_size() + self.fresh.allocation_size() + 72 * self.fresh.len()
+        self.octets + self.by_name.allocation_size() + self.fresh.allocation_size() + 72 * self.fresh.len()
     }
 }

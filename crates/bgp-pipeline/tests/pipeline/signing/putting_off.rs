@@ -325,5 +325,5 @@ fn lost_jobs_are_handed_out_once_more() {
     router.pipeline.signed(u64::MAX, &[1]);
     router.settle();
     assert!(router.has_good(to, P) && !router.has(to, OTHER));
-    assert_eq!(router.pipeline.signing_counts().signed, 1);
+    assert_eq!(router.pipeline.signing_counts().kept, 1);
 }

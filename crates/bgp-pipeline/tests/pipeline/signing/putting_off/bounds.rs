@@ -1,5 +1,6 @@
 //! More than is asked for at once.
 
+use holdfast_bgp_pipeline::LocalAsnMode;
 use holdfast_types::{HashKey, Ipv4Prefix};
 
 use super::*;
@@ -111,4 +112,54 @@ fn a_route_that_changes_all_the_time_takes_no_more_room() {
     // It is looked at once.
     let polled = std::iter::from_fn(|| pending.poll().map(|(route, _)| pending.take(route))).count();
     assert_eq!((polled, pending.is_empty()), (1, true));
+}
+
+/// A path whose signature has so many octets.
+fn long(octets: usize) -> Vec<u8> {
+    let signature = vec![7; octets];
+    let block = SignatureBlock { suite: 1, ski: ski(asn(1)), signature: &signature };
+    extend(None, plain_segment(asn(1).0), &[block]).expect("fits")
+}
+
+#[test]
+fn a_neighbour_does_not_choose_how_many_octets_wait_to_be_signed() {
+    const COUNT: u16 = 600;
+    let mut router = Router::new();
+    let from = router.up(1);
+    (0..COUNT).for_each(|n| router.receive(from, &long(60_000), &route(n)));
+    router.up(2);
+    router.tell();
+    let octets = router.pipeline.signing_counts().octets;
+    assert!(octets > 32 << 20 && octets < (32 << 20) + (1 << 17), "{octets}");
+    loop {
+        let jobs = router.jobs();
+        if jobs.is_empty() {
+            break;
+        }
+        jobs.iter().for_each(|job| router.sign(job));
+        router.tell();
+    }
+    // The peer takes no such messages.
+    assert_eq!(router.pipeline.too_long(), u64::from(COUNT));
+}
+
+#[test]
+fn nothing_is_signed_that_is_longer_than_a_message() {
+    const OLD: Asn = Asn(65010);
+    let mut router = Router::new();
+    router.pipeline.set_signers([signer(OUR_AS), signer(OLD)]);
+    let from = router.up(1);
+    let mut config = ebgp(2);
+    config.paths.local_asn = Some(OLD);
+    config.paths.local_asn_mode = LocalAsnMode::Replace;
+    let facts = secured(2, &config, None);
+    router.up_with(config, SessionFacts { max_message_len: 65_535, ..facts });
+    // Two segments of ours: the first one fits, and then the path is too long.
+    router.receive(from, &long(65_453), P);
+    router.tell();
+    let jobs = router.jobs();
+    assert_eq!(jobs.iter().map(|job| (job.asn, job.octets.len())).collect::<Vec<_>>(), [(OUR_AS, 65_499)]);
+    router.sign(&jobs[0]);
+    router.tell();
+    assert_eq!((router.jobs().len(), router.pipeline.too_long()), (0, 1));
 }
