@@ -4,12 +4,15 @@
 //! address order. Changes go first, so that the table is as the reader knows it when the walk goes on; what
 //! a change means for a prefix that the walk has not reached depends on what the receivers have of it.
 
+mod walk;
+
 use holdfast_bgp_wire::{RouteRefresh, nlri::Identified};
 use holdfast_types::IpPrefix;
 
+pub(crate) use self::walk::{Walk, WalkKind};
 use crate::{
     Limits,
-    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window, is_signable},
+    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window},
     core::Core,
     fanout::Change,
     path::{Path, PathCounts, SourceId},
@@ -20,78 +23,6 @@ use crate::{
 
 /// Prefixes of which what is compared is touched ahead of that, so that cache misses overlap.
 const AHEAD: usize = 64;
-
-/// Why the table is walked for a stream, and so what its members have of prefixes that the walk has not
-/// reached yet.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum WalkKind {
-    /// New members: they have nothing, and get End-of-RIB after it.
-    Dump,
-    /// A refresh (RFC 2918): they have everything.
-    Refresh,
-    /// Another export policy: they have what the previous one let pass.
-    Policy,
-    /// They want other prefixes, and nothing else is different: they have what the previous filter let pass.
-    Filter,
-    /// Paths to them are signed with other keys, and nothing else is different: they have what was told before.
-    Keys,
-    /// They were too far behind: nobody knows.
-    Lost,
-    /// Their sessions go on after another process: what that one has told them is known, see [`Cursor::told`].
-    Resume,
-}
-
-impl WalkKind {
-    /// Whether such a walk may change what is told of a path that is there as before.
-    pub(crate) fn concerns<P: IpPrefix>(
-        self,
-        recipients: &Recipients<'_>,
-        core: &mut Core,
-        (prefix, path): (P, Path),
-    ) -> bool {
-        match self {
-            Self::Filter => !recipients.agree_on(prefix),
-            Self::Keys => {
-                let set = if path.is_some() { core.effective(prefix.into(), path.set) } else { None };
-                set.is_some_and(|set| is_signable(core, &recipients.current.export, path, set))
-            }
-            Self::Dump | Self::Refresh | Self::Policy | Self::Lost | Self::Resume => true,
-        }
-    }
-}
-
-/// A walk over one table, in address order.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Walk<P> {
-    pub(crate) kind: WalkKind,
-    /// The last prefix done.
-    pub(crate) after: Option<P>,
-    /// How many are done.
-    pub(crate) done: u64,
-    /// For [`WalkKind::Lost`]: still at the prefixes that were withdrawn meanwhile.
-    withdrawing: bool,
-}
-
-impl<P: IpPrefix> Walk<P> {
-    pub(crate) fn new(kind: WalkKind) -> Self {
-        Self { kind, after: None, done: 0, withdrawing: kind == WalkKind::Lost }
-    }
-
-    /// The last prefix done.
-    pub(crate) fn after(&self) -> Option<P> {
-        self.after
-    }
-
-    /// Everything up to this prefix is done.
-    pub(crate) fn advance(&mut self, prefix: P) {
-        self.after = Some(prefix);
-    }
-
-    /// Whether the walk has passed the prefix.
-    pub(crate) fn has_done(&self, prefix: P) -> bool {
-        !self.withdrawing && self.after.is_some_and(|after| prefix <= after)
-    }
-}
 
 /// How far members have been told of a refresh (RFC 7313).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
