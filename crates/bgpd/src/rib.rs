@@ -231,6 +231,7 @@ fn encode(changes: RibChanges, speaker: &Speaker) -> Vec<RouteBatch> {
         handle,
         kind: if gateways.is_empty() { NextHopKind::Blackhole } else { NextHopKind::Forward }.into(),
         members: gateways.into_iter().map(next_hop).collect(),
+        backups: Vec::new(),
     };
     let distance = |run: &RibRun| if run.internal { settings.ibgp_distance } else { settings.ebgp_distance };
     let mut define: Vec<_> = changes.define.into_iter().map(define).collect();

@@ -146,7 +146,7 @@ mod tests {
             weight: 3,
         };
         let members = vec![member(4, ""), member(0, "eth9"), member(0, "gone0")];
-        let set = NextHopSet { handle: 1, kind: 0, members };
+        let set = NextHopSet { handle: 1, kind: 0, members, backups: Vec::new() };
         let (_, read) = next_hops(&set, |name| (name == "eth9").then_some(9)).expect("fine");
         let NextHops::Forward(read) = read else { panic!("{read:?}") };
         assert_eq!(read.iter().map(|member| member.interface).collect::<Vec<_>>(), [4, 9, 0]);
@@ -157,9 +157,9 @@ mod tests {
     fn next_hops_that_make_no_sense_are_refused() {
         let bad_gateway = ApiNextHop { gateway: vec![1], ..ApiNextHop::default() };
         for set in [
-            NextHopSet { handle: 0, kind: 0, members: Vec::new() },
-            NextHopSet { handle: 1, kind: 3, members: Vec::new() },
-            NextHopSet { handle: 1, kind: 0, members: vec![bad_gateway] },
+            NextHopSet { handle: 0, kind: 0, members: Vec::new(), backups: Vec::new() },
+            NextHopSet { handle: 1, kind: 3, members: Vec::new(), backups: Vec::new() },
+            NextHopSet { handle: 1, kind: 0, members: vec![bad_gateway], backups: Vec::new() },
         ] {
             assert!(next_hops(&set, |_| None).is_err(), "{set:?}");
         }

@@ -82,7 +82,7 @@ fn routes(count: u8) -> RouteBatch {
     let member = NextHop { gateway: vec![10, 0, 0, 2], interface: "eth0".into(), ..NextHop::default() };
     RouteBatch {
         afi: 1,
-        define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member] }],
+        define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member], backups: Vec::new() }],
         addresses: (0..count).flat_map(|third| [20, 0, third, 0]).collect(),
         lengths: vec![24; count.into()],
         runs: vec![count.into()],
@@ -308,7 +308,7 @@ fn what_is_refused_is_said_until_it_is_over_and_who_does_not_listen_holds_nothin
 
         // Next hops, which are no route's own affair.
         let member = NextHop { gateway: vec![99, 0, 0, 1], interface: "eth0".into(), ..NextHop::default() };
-        let off_link = NextHopSet { handle: 4, kind: 0, members: vec![member] };
+        let off_link = NextHopSet { handle: 4, kind: 0, members: vec![member], backups: Vec::new() };
         fea.rib.apply(RouteBatch { define: vec![off_link], ..many(3, 4) }).await.expect("applied");
         assert_eq!(hear(&mut listening, &mut known).await, (vec![4], false));
         assert!(known.is_empty());

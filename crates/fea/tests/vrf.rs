@@ -241,7 +241,7 @@ fn batch(count: u8) -> RouteBatch {
     let member = NextHop { gateway: vec![10, 0, 0, 2], interface: "eth0".into(), ..NextHop::default() };
     RouteBatch {
         afi: 1,
-        define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member] }],
+        define: vec![NextHopSet { handle: 1, kind: 0, members: vec![member], backups: Vec::new() }],
         addresses: (0..count).flat_map(|third| [20, 0, third, 0]).collect(),
         lengths: vec![24; count.into()],
         runs: vec![count.into()],

@@ -51,6 +51,7 @@ fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
             .chain(processes.iter().cloned())
             .collect(),
         vrfs: config.vrf_names(table),
+        bfd: false,
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn rejections(said: &RefusalEvent) -> Rejections {
 }
 
 pub(crate) fn next_hop_set(handle: u32, (kind, members): (NextHopKind, Vec<NextHop>)) -> NextHopSet {
-    NextHopSet { handle, kind: kind.into(), members }
+    NextHopSet { handle, kind: kind.into(), members, backups: Vec::new() }
 }
 
 /// What is said of a run of routes.

@@ -201,6 +201,7 @@ impl Handles {
                 handle: self.last,
                 kind: NextHopKind::Forward.into(),
                 members: vec![member],
+                backups: Vec::new(),
             });
             self.last
         })

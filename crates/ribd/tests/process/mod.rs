@@ -241,7 +241,7 @@ impl Origin {
         let gateway = NextHop { gateway: vec![10, 0, 0, 9], ..Default::default() };
         let mut batch = RouteBatch {
             afi: 1,
-            define: vec![NextHopSet { handle: 1, kind: 0, members: vec![gateway] }],
+            define: vec![NextHopSet { handle: 1, kind: 0, members: vec![gateway], backups: Vec::new() }],
             runs: vec![routes.into()],
             next_hops: vec![1],
             ..Default::default()
@@ -461,7 +461,12 @@ fn a_protocol_of_somebody_else_speaks_in_its_own_name_only() {
         let origin = registers.await.expect("its own name").origin;
         let batch = RouteBatch {
             afi: 1,
-            define: vec![NextHopSet { handle: 1, kind: NextHopKind::Blackhole.into(), members: Vec::new() }],
+            define: vec![NextHopSet {
+                handle: 1,
+                kind: NextHopKind::Blackhole.into(),
+                members: Vec::new(),
+                backups: Vec::new(),
+            }],
             addresses: vec![20, 0, 0, 0],
             lengths: vec![8],
             runs: vec![1],
@@ -497,7 +502,7 @@ fn a_protocol_of_somebody_else_cannot_keep_the_table_busy() {
             let set = |handle: u32| {
                 let [_, _, high, low] = handle.to_be_bytes();
                 let gateway = NextHop { gateway: vec![10, network, high, low], ..Default::default() };
-                NextHopSet { handle, kind: 0, members: vec![gateway] }
+                NextHopSet { handle, kind: 0, members: vec![gateway], backups: Vec::new() }
             };
             RouteBatch { afi: 1, define: (1..=sets).map(set).collect(), ..Default::default() }
         };
