@@ -1,0 +1,6 @@
+mod authentication;
+mod pair;
+mod restarts;
+mod states;
+mod strangers;
+mod times;

@@ -1,0 +1,106 @@
+//! Packets that belong to nobody, or come from elsewhere: counted, and nothing else.
+
+use std::net::IpAddr;
+
+use holdfast_bfd::{Datagram, Engine, Hops, Path, Profile, Rejected, Session, State};
+use holdfast_types::HashKey;
+
+use crate::tests::pair::{Pair, address, ms, profile};
+
+#[test]
+fn a_packet_from_elsewhere_changes_nothing() {
+    let mut pair = Pair::up([profile(50, 50, 3), profile(50, 50, 3)]);
+    let octets = pair.sent[1].last().expect("packets").1;
+    let right = Datagram {
+        octets: octets.as_slice(),
+        source: address(1),
+        destination: Some(address(0)),
+        interface: Some(7),
+        ttl: Some(255),
+        hops: Hops::Single,
+    };
+    let before = pair.session(0).freeze();
+    let mut unknown = octets.as_slice().to_vec();
+    unknown[8] ^= 1;
+    let wrong = [
+        (Datagram { ttl: Some(254), ..right }, Rejected::Misdirected),
+        (Datagram { ttl: None, ..right }, Rejected::Misdirected),
+        (Datagram { interface: Some(8), ..right }, Rejected::Misdirected),
+        (Datagram { hops: Hops::Multiple, ..right }, Rejected::Misdirected),
+        (Datagram { octets: &unknown, ..right }, Rejected::NoSession),
+    ];
+    for (datagram, reason) in wrong {
+        assert_eq!(pair.engines[0].receive(pair.now, &datagram), Err(reason), "{datagram:?}");
+        assert_eq!(pair.session(0).freeze(), before);
+    }
+    assert_eq!(pair.session(0).counters().misdirected, 4);
+    // Only the discriminator counts, once it is known: the neighbour's address may change (RFC 5881 section 6).
+    let moved = Datagram { source: IpAddr::from([198, 51, 100, 1]), ..right };
+    assert!(pair.engines[0].receive(pair.now, &moved).is_ok());
+    assert_eq!(pair.session(0).path().remote, address(1));
+}
+
+#[test]
+fn without_our_discriminator_the_session_is_that_of_address_interface_and_port() {
+    let now = std::time::Instant::now();
+    let mut engine = Engine::new(HashKey::new([1, 2]), 16);
+    let path = |interface, hops| Path { remote: address(1), local: None, interface, hops };
+    let paths = [
+        path(Some(1), Hops::Single),
+        path(Some(2), Hops::Single),
+        path(None, Hops::Multiple),
+        Path { remote: "fe80::1".parse().expect("an address"), ..path(Some(1), Hops::Single) },
+        Path { remote: "fe80::1".parse().expect("an address"), ..path(Some(2), Hops::Single) },
+    ];
+    let ids = paths.map(|path| engine.open(now, path, Profile::default().into()).expect("room"));
+    let mut other = Engine::new(HashKey::new([3, 4]), 16);
+    other.open(now, path(Some(9), Hops::Single), Profile::default().into()).expect("room");
+    let first = other.poll_transmit(now).expect("a packet").octets;
+    for (path, id) in paths.iter().zip(ids) {
+        let datagram = Datagram {
+            octets: first.as_slice(),
+            source: path.remote,
+            destination: None,
+            interface: path.interface.or(Some(77)),
+            ttl: Some(255),
+            hops: path.hops,
+        };
+        assert_eq!(engine.receive(now, &datagram), Ok(id));
+        assert_eq!(engine.session(id).map(Session::state), Some(State::Init));
+        let nobody = Datagram { interface: Some(3), ..datagram };
+        let expected = if path.interface.is_some() { Err(Rejected::NoSession) } else { Ok(id) };
+        assert_eq!(engine.receive(now, &nobody), expected);
+    }
+    let far = Datagram {
+        octets: first.as_slice(),
+        source: address(1),
+        destination: None,
+        interface: None,
+        ttl: Some(253),
+        hops: Hops::Multiple,
+    };
+    assert_eq!(engine.receive(now, &far), Err(Rejected::Misdirected), "254 is the least, unless configured");
+}
+
+#[test]
+fn a_flood_of_strangers_leaves_no_state() {
+    let mut pair = Pair::up([profile(50, 50, 3), profile(50, 50, 3)]);
+    let octets = pair.sent[1].last().expect("packets").1.as_slice().to_vec();
+    for number in 0..10_000_u32 {
+        let mut octets = octets.clone();
+        octets[8..12].copy_from_slice(&number.to_be_bytes());
+        octets[1] = if number == 0 { 0x40 } else { octets[1] };
+        let datagram = Datagram {
+            octets: &octets,
+            source: IpAddr::from([10, 0, (number >> 8) as u8, number as u8]),
+            destination: Some(address(0)),
+            interface: Some(7),
+            ttl: Some(255),
+            hops: Hops::Single,
+        };
+        assert_eq!(pair.engines[0].receive(pair.now, &datagram), Err(Rejected::NoSession));
+    }
+    assert_eq!(pair.engines[0].len(), 1);
+    pair.run(ms(1000));
+    assert_eq!(pair.states(), [State::Up; 2]);
+}
