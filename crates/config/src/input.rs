@@ -16,7 +16,7 @@ use toml::{
 pub(crate) use self::value::{Value, integer};
 use crate::{
     Diagnostic, Diagnostics,
-    describe::Table,
+    describe::{Table, Type},
     diagnostic::{Lines, Place},
     suggest,
 };
@@ -177,6 +177,18 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A table that is not in the file: this `table`, which is empty, in its place.
+    pub(crate) fn implied(
+        report: &'a Report<'a>,
+        name: &'static str,
+        table: &'a DeTable<'a>,
+        described: &'static Table,
+    ) -> Self {
+        let mut section = Self::file(report, table, described);
+        section.name = name;
+        section
+    }
+
     /// Has some keys pass that are described elsewhere.
     pub(crate) fn pass(&mut self, keys: impl IntoIterator<Item = String>) {
         self.passed.extend(keys);
@@ -223,6 +235,18 @@ impl<'a> Section<'a> {
     pub(crate) fn misses(&self, key: &str, expected: &str) {
         let missing = Problem::new(format!("{} needs `{key}`", self.name));
         self.report.add(&self.span, missing.expected(format!("`{key}` = {expected}")));
+    }
+
+    /// The `name` of each table `[[above.key]]`, whether something else is wrong with it or not.
+    pub(crate) fn names_below(&self, above: &str, key: &str) -> impl Iterator<Item = String> {
+        let list = self
+            .table
+            .get(above)
+            .and_then(|above| above.get_ref().as_table()?.get(key)?.get_ref().as_array());
+        let name = |entry: &Spanned<DeValue<'_>>| {
+            Some(entry.get_ref().as_table()?.get("name")?.get_ref().as_str()?.to_owned())
+        };
+        list.into_iter().flatten().filter_map(name)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -334,7 +358,10 @@ impl<'a> Section<'a> {
     /// A table below this one. It takes the keys that it does not have from the table of that key of the lender.
     pub(crate) fn section(&self, key: &'static str, name: &'static str) -> Option<Self> {
         let mut section = self.open(self.get(key)?, key, name)?;
-        if let Some(lent) = self.lent(key).filter(|_| self.table.contains_key(key)) {
+        let is_own = self.table.contains_key(key);
+        let lent =
+            self.lent(key).filter(|lent| is_own && (lent.get_ref().is_table() || !self.may_be_no_table(key)));
+        if let Some(lent) = lent {
             // Opened, so that a key that nobody knows is found there as well.
             if let Some(lent) = self.open(lent, key, name) {
                 lent.know_all();
@@ -342,6 +369,10 @@ impl<'a> Section<'a> {
             }
         }
         Some(section)
+    }
+
+    fn may_be_no_table(&self, key: &str) -> bool {
+        self.described.key(key).is_some_and(|key| matches!(key.value, Type::Either(_)))
     }
 
     /// An array of tables below this one.
@@ -403,6 +434,12 @@ impl<'a> Names<'a> {
 
     pub(crate) fn built_in(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.declared.extend(names.into_iter().map(|name| (name.to_owned(), None)));
+        self
+    }
+
+    /// With these besides, which are declared elsewhere.
+    pub(crate) fn named(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.declared.extend(names.into_iter().map(|name| (name, None)));
         self
     }
 

@@ -8,7 +8,7 @@ pub(crate) mod types;
 pub(crate) use self::peer::{ADD_PATH, BGPSEC, PEER};
 use self::types::*;
 use crate::keyed::Word as _;
-use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, XrlRole};
+use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, StaticBfd, XrlRole};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
@@ -184,7 +184,13 @@ static STATIC: Table = Table {
         key("interface", IFNAME, Else("none"), Reload, "alone: everything of the prefix is a neighbour there"),
         key("blackhole", Bool, Is("false"), Reload, "dropped"),
         key("tag", U32, Is("0"), Reload, "for policies of other protocols; 0 is none"),
+        key("bfd", Either(&[Bool, Type::Table(&STATIC_BFD)]), Is("false"), Reload, "the route is used unless a BFD session to its `next-hop` is down; a table says which session"),
     ],
+};
+
+static STATIC_BFD: Table = Table {
+    doc: "The BFD session to the next hop of a static route.",
+    keys: StaticBfd::KEYS,
 };
 
 static PROTOCOL: Table = Table {

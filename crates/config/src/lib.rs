@@ -35,7 +35,7 @@ mod tests;
 pub use descriptor::{DescribedCommand, Descriptor, FORMAT, LONGEST_DESCRIPTOR, NoRoom};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
-pub use processes::{Check, Datagrams, OwnSection, ProcessKeys, RawIp, Routing, Schema};
+pub use processes::{Check, Datagrams, Implied, OwnSection, ProcessKeys, RawIp, Routing, Schema};
 pub use schema::Config;
 pub use session::session;
 pub use suggest::nearest;

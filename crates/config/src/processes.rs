@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use holdfast_types::Afi;
 
 use crate::{
-    Descriptor,
+    Config, Descriptor,
     describe::{self, Default::Else, Effect, Key, Table},
     descriptor::{Kept, NoRoom},
     keys,
@@ -70,10 +70,16 @@ pub struct OwnSection {
     /// What the rows cannot say, as that two keys exclude each other: what is wrong. It is asked about values that fit the
     /// rows. None: nothing.
     pub check: Option<Check>,
+    /// Whether the rest of a configuration needs the process although this section is not in the file: it runs then as with
+    /// an empty one, so no key may be required. None: it never does.
+    pub implied: Option<Implied>,
 }
 
 /// Says what is wrong with a section, of which the values fit the rows.
 pub type Check = fn(&serde_json::Map<String, serde_json::Value>) -> Result<(), String>;
+
+/// Says whether the rest of a configuration needs the process of a section. The sections of processes are not all read yet.
+pub type Implied = fn(&Config) -> bool;
 
 /// A section, and whose it is.
 #[derive(Copy, Clone, Debug)]
@@ -126,7 +132,7 @@ impl Schema {
         let key = (std::ptr::from_ref(self.file) as usize, names.collect());
         let keys = |(name, descriptor): &(String, &'static Descriptor)| {
             let name: &'static str = name.clone().leak();
-            let section = OwnSection { key: name, table: descriptor.section, check: None };
+            let section = OwnSection { key: name, table: descriptor.section, check: None, implied: None };
             let routing = Some(descriptor.routing);
             ProcessKeys { name, does: &descriptor.does, section: Some(section), routing }
         };

@@ -1,6 +1,7 @@
 //! The sections of a configuration, except BGP and policy.
 
 mod admission;
+mod bfd;
 mod bgp;
 mod damping;
 mod monitor;
@@ -66,7 +67,8 @@ pub(crate) fn config<'a>(
         .section("admission", "[admission]")
         .map_or(Admission::default(), |section| admission::read(&section));
     let (vrfs, vrf_names) = vrf::read(&root, &fea);
-    let statics = statics(&root, rib.enabled, &vrf_names);
+    let profiles = bfd::profiles(&root);
+    let statics = statics(&root, rib.enabled, &vrf_names, &profiles);
     let (rib_enabled, has_users) = (rib.enabled, sandbox.first_user != 0);
     let with = Surroundings { rib_enabled, has_users, schema, described: &described };
     let (protocols, origins) = protocol::read(&root, &with);
@@ -77,6 +79,7 @@ pub(crate) fn config<'a>(
         origins: &origins,
         schema,
         vrfs: &vrf_names,
+        profiles: &profiles,
         rib: rib.enabled,
         asn,
         has_tls,
@@ -89,12 +92,17 @@ pub(crate) fn config<'a>(
         .section("bgpsec", "[bgpsec]")
         .map_or(Signing::default(), |section| signing::read(&section, files));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
-    let known =
-        own::Known { policies: &policies, vrfs: &vrf_names, origins: &origins, has_bgp: bgp.is_some() };
+    let known = own::Known {
+        policies: &policies,
+        vrfs: &vrf_names,
+        profiles: &profiles,
+        origins: &origins,
+        has_bgp: bgp.is_some(),
+    };
     let sections = schema.sections().iter().filter_map(|own| own::section(&root, own, &known, rib.enabled));
     let sections = sections.collect();
     let xrl = root.section("xrl", "[xrl]").map(|section| xrl::read(&section, &protocols)).unwrap_or_default();
-    Some(Config {
+    let mut config = Config {
         router: router?,
         log,
         metrics,
@@ -113,7 +121,9 @@ pub(crate) fn config<'a>(
         policy,
         xrl,
         sections,
-    })
+    };
+    own::imply(&mut config, &root, schema, &known);
+    Some(config)
 }
 
 fn router(root: &Section<'_>) -> Option<Router> {
@@ -192,17 +202,28 @@ fn limits(section: &Section<'_>, schema: Schema) -> Vec<(&'static str, ProcessLi
     limits.collect()
 }
 
-fn statics(root: &Section<'_>, rib_enabled: bool, vrfs: &Names<'_>) -> Vec<StaticRoute> {
+fn statics(
+    root: &Section<'_>,
+    rib_enabled: bool,
+    vrfs: &Names<'_>,
+    profiles: &Names<'_>,
+) -> Vec<StaticRoute> {
     let sections = root.sections("static", "[[static]]");
     if let (Some(first), false) = (sections.first(), rib_enabled) {
         let problem = Problem::new("a static route has no effect without a rib");
         root.report.add(&first.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
     }
     let mut prefixes = Names::new(root.report, "a static route for");
-    sections.iter().filter_map(|section| static_route(section, vrfs, &mut prefixes)).collect()
+    let read = |section| static_route(section, vrfs, profiles, &mut prefixes);
+    sections.iter().filter_map(read).collect()
 }
 
-fn static_route(section: &Section<'_>, vrfs: &Names<'_>, prefixes: &mut Names<'_>) -> Option<StaticRoute> {
+fn static_route(
+    section: &Section<'_>,
+    vrfs: &Names<'_>,
+    profiles: &Names<'_>,
+    prefixes: &mut Names<'_>,
+) -> Option<StaticRoute> {
     let vrf = vrf::of(section, vrfs);
     let prefix = section.required::<Prefix>("prefix");
     let next_hop = section.optional::<IpAddr>("next-hop");
@@ -234,7 +255,8 @@ fn static_route(section: &Section<'_>, vrfs: &Names<'_>, prefixes: &mut Names<'_
             return None;
         }
     };
-    Some(StaticRoute { vrf, prefix: prefix?.value, target, tag })
+    let bfd = bfd::of_static(section, &target, profiles);
+    Some(StaticRoute { vrf, prefix: prefix?.value, target, tag, bfd })
 }
 
 fn gateway(section: &Section<'_>, prefix: Prefix, next_hop: &At<IpAddr>, has_interface: bool) {

@@ -1,5 +1,6 @@
 //! What a configuration says. Field names are the keys of the file, with `-` for `_`.
 
+pub(crate) mod bfd;
 pub(crate) mod bgp;
 pub(crate) mod door;
 mod monitor;
@@ -14,6 +15,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use holdfast_policy::{Condition, PolicySource};
 use holdfast_types::{Asn, RouterId};
 
+pub use self::bfd::{BfdHops, PeerBfd, StaticBfd};
 pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRules, Redistribute};
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
@@ -69,6 +71,7 @@ pub struct Config {
     /// `[xrl]`; without it XRL does not listen on TCP.
     pub xrl: Xrl,
     /// The sections that belong to one process each, by the process's name; it is wanted where its section is there.
+    /// One that only other parts of the file imply is there, with what its keys are by default.
     pub sections: BTreeMap<&'static str, ProcessSection>,
 }
 
@@ -92,6 +95,15 @@ impl Config {
         let vrf = table.map(|vrf| vrf.name.as_str());
         let sections = self.sections.iter().filter(move |(_, section)| section.routes_in(vrf));
         sections.map(|(process, section)| (*process, section))
+    }
+
+    /// Whether a peer or a static route has a BFD session.
+    pub fn uses_bfd(&self) -> bool {
+        let peers = self.bgp.iter().flat_map(|bgp| &bgp.peers);
+        peers
+            .map(|peer| peer.bfd.is_some())
+            .chain(self.statics.iter().map(|route| route.bfd.is_some()))
+            .any(|is| is)
     }
 
     /// The peers in this table.

@@ -1,5 +1,6 @@
 //! What the crate offers, used as its callers use it.
 
+mod bfd;
 mod corpora;
 mod descriptors;
 mod faults;

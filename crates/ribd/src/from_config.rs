@@ -1,15 +1,19 @@
 //! What the process reads of the configuration.
 
 use holdfast_api::{
+    bfd::v1::Hops,
     rib::v1::{self as api, RibClient},
     routes::v1::{NextHop, NextHopKind},
 };
 use holdfast_config::{
     Config,
-    schema::{Protocol, StaticRoute, StaticTarget, Vrf, is_in},
+    schema::{BfdHops, Protocol, StaticBfd, StaticRoute, StaticTarget, Vrf, is_in},
 };
 use holdfast_process::{ConfigReader, ConfigureRequest, seconds};
 use holdfast_types::octets;
+
+/// The process that says which neighbours have failed.
+const BFD: &str = "bfd";
 
 pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.rib.enabled,
@@ -51,7 +55,7 @@ fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
             .chain(processes.iter().cloned())
             .collect(),
         vrfs: config.vrf_names(table),
-        bfd: false,
+        bfd: config.sections.contains_key(BFD),
     }
 }
 
@@ -72,6 +76,16 @@ fn static_route(route: &StaticRoute) -> api::StaticRoute {
         kind: kind.into(),
         next_hops,
         tag: route.tag,
+        bfd: route.bfd.as_ref().map(static_bfd),
         ..Default::default()
     }
+}
+
+fn static_bfd(bfd: &StaticBfd) -> api::StaticBfd {
+    let hops = match bfd.hops {
+        BfdHops::Automatic => Hops::Automatic,
+        BfdHops::Single => Hops::Single,
+        BfdHops::Multiple => Hops::Multiple,
+    };
+    api::StaticBfd { profile: bfd.profile.clone().unwrap_or_default(), hops: hops as u32 }
 }

@@ -46,7 +46,12 @@ pub static PROCESS: Process = Process {
     feeds: &["rib"],
     end: End::Killed,
     hang_limit: None,
-    reads: Reads::Section(OwnSection { key: NAME, table: &SECTION, check: Some(section::check) }),
+    reads: Reads::Section(OwnSection {
+        key: NAME,
+        table: &SECTION,
+        check: Some(section::check),
+        implied: None,
+    }),
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS, raw: &[] }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },

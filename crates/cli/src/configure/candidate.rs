@@ -341,7 +341,7 @@ then = "accept"
             doc: "RIP.",
             keys: &[describe::tables("key", &KEY, "id"), describe::tables("word", &WORD, "name")],
         };
-        let section = Some(OwnSection { key: "rip", table: &TABLE, check: None });
+        let section = Some(OwnSection { key: "rip", table: &TABLE, check: None, implied: None });
         Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
     }
 

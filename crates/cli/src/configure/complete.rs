@@ -95,7 +95,8 @@ fn values(document: &DocumentMut, kind: &Type) -> Vec<Choice> {
         Type::Bool => ["true", "false"].map(|word| choice(word, "")).to_vec(),
         Type::Word(words) => words.iter().map(|word| choice(*word, "")).collect(),
         Type::Name(of, built_in) => {
-            let list = document.get(of).and_then(toml_edit::Item::as_array_of_tables);
+            let item = of.split('.').try_fold(document.as_item(), |item, key| item.get(key));
+            let list = item.and_then(toml_edit::Item::as_array_of_tables);
             let names = list.into_iter().flatten().filter_map(|table| table.get("name")?.as_str());
             names
                 .map(|name| choice(written(name), ""))
@@ -133,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &str = "[[bgp.peer]]\nname = \"transit-1\"\n[[bgp.peer]]\nname = \"tram\"\n[[static]]\nprefix = \"192.0.2.0/24\"\n[[policy]]\nname = \"in\"\n";
+    const TEXT: &str = "[[bgp.peer]]\nname = \"transit-1\"\n[[bgp.peer]]\nname = \"tram\"\n[[static]]\nprefix = \"192.0.2.0/24\"\n[[policy]]\nname = \"in\"\n[[bfd.profile]]\nname = \"fast\"\n";
 
     fn document() -> Document {
         Document { described: Schema::new([]).file(), toml: TEXT.parse().expect("TOML") }
@@ -155,6 +156,8 @@ mod tests {
             ("set bgp.peer.tran", 13, vec!["transit-1"]),
             ("set bgp.peer.tram.imp", 18, vec!["import"]),
             ("set bgp.peer.tram.import ", 25, vec!["in", "accept-all", "reject-all"]),
+            ("set bgp.peer.tram.bfd.profile ", 30, vec!["fast", "default"]),
+            ("set bgp.peer.tram.bfd t", 22, vec!["true"]),
             ("set static 192", 11, vec!["192.0.2.0/24"]),
             ("set static.192.0.2.0/24.bl", 24, vec!["blackhole"]),
             ("set bgp.peer.tram.passive t", 26, vec!["true"]),

@@ -252,7 +252,7 @@ mod tests {
 
     fn schema() -> Schema {
         static TABLE: describe::Table = describe::Table { doc: "RIP", keys: &[] };
-        let section = Some(OwnSection { key: "rip", table: &TABLE, check: None });
+        let section = Some(OwnSection { key: "rip", table: &TABLE, check: None, implied: None });
         Schema::new([ProcessKeys { name: "rip", does: "speaks RIP", section, routing: None }])
     }
 

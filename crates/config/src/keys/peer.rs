@@ -7,9 +7,12 @@ use crate::{
         Default::{Else, Is, Required},
         Effect::{Reload, Session},
         Key, Table,
-        Type::{Asn, Bool, Either, List, Name, Number, Text, Word},
+        Type::{self, Asn, Bool, Either, List, Name, Number, Text, Word},
     },
-    schema::peer::{AddPath, Bgpsec, PathRules, PeerRules, SessionRules},
+    schema::{
+        PeerBfd,
+        peer::{AddPath, Bgpsec, PathRules, PeerRules, SessionRules},
+    },
 };
 
 const KEYS: usize = OWN.len() + SessionRules::KEYS.len() + PeerRules::KEYS.len() + PathRules::KEYS.len();
@@ -26,6 +29,9 @@ pub(crate) static BGPSEC: Table = Table {
     doc: "Signed paths on a session (BGPsec, RFC 8205), if the neighbour agrees (see [bgpsec](bgpsec.md)).",
     keys: Bgpsec::KEYS,
 };
+
+const BFD: Type = Either(&[Bool, Type::Table(&PEER_BFD)]);
+static PEER_BFD: Table = Table { doc: "The BFD session to a neighbour.", keys: PeerBfd::KEYS };
 
 static LIMIT: Table = Table {
     doc: "How many prefixes of a family a neighbour may have us keep, or be told of.",
@@ -68,5 +74,6 @@ const OWN: &[Key] = &[
     key("damping", Bool, Else("`true` where there is `[bgp.damping]`"), Reload, "`false`: routes of this neighbour of another AS are never damped (see [damping](damping.md))"),
     table("add-path", &ADD_PATH),
     table("bgpsec", &BGPSEC),
+    key("bfd", BFD, Is("false"), Reload, "a BFD session to the neighbour (RFC 5882): when it fails, the session ends at once; a table says which session"),
     key("orf-prefix-set", Name("prefix-set", &[]), Else("none"), Reload, "the prefixes that we want of the neighbour, with `orf = \"send\"` or `\"both\"`, where it is required; of a family of which it has none, all"),
 ];

@@ -10,7 +10,8 @@ use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
 use super::{
-    damping, family_word, interface_name, is_link_local, monitor, paths, seconds, tls, unicast, usable, vrf,
+    bfd, damping, family_word, interface_name, is_link_local, monitor, paths, seconds, tls, unicast, usable,
+    vrf,
 };
 use crate::{
     Schema,
@@ -33,6 +34,8 @@ pub(super) struct Known<'a> {
     pub(super) schema: Schema,
     /// VRFs.
     pub(super) vrfs: &'a Names<'a>,
+    /// Profiles of BFD.
+    pub(super) profiles: &'a Names<'a>,
     /// Whether there is a rib.
     pub(super) rib: bool,
     /// Our AS.
@@ -50,6 +53,7 @@ struct Context<'a> {
     policies: &'a Names<'a>,
     vrfs: &'a Names<'a>,
     prefix_sets: &'a Names<'a>,
+    profiles: &'a Names<'a>,
     hold_time: Duration,
     connect_retry: Duration,
     nonstop: bool,
@@ -68,6 +72,7 @@ pub(super) fn read(section: &Section<'_>, known: Known<'_>) -> Bgp {
         policies: known.policies,
         vrfs: known.vrfs,
         prefix_sets: known.prefix_sets,
+        profiles: known.profiles,
         hold_time: hold_time(section, Duration::from_secs(90)),
         connect_retry: Duration::from_secs(section.number("connect-retry", 1..=u16::MAX, 5).into()),
         nonstop: bgp.nonstop,
@@ -284,6 +289,7 @@ fn peer(
     let orf_prefix_set = orf_prefix_set(section, session.orf, context);
     let add_path = section.section("add-path", "[bgp.peer.add-path]").map(|section| AddPath::read(&section));
     let bgpsec = bgpsec(section, &families);
+    let bfd = bfd::of_peer(section, remote.as_ref(), context.profiles);
     Some(Peer {
         name: name?,
         vrf,
@@ -304,6 +310,7 @@ fn peer(
         rules,
         add_path: add_path.unwrap_or_default(),
         bgpsec,
+        bfd,
         nonstop,
         damping,
         group,
@@ -503,7 +510,7 @@ impl Remote {
     }
 
     /// Whether the session is between link-local addresses.
-    fn is_on_link(&self) -> bool {
+    pub(super) fn is_on_link(&self) -> bool {
         match self {
             Self::Address(_) | Self::Range(_) => false,
             Self::LinkLocal(..) | Self::Interface(_) => true,

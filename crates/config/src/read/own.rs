@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
-use toml::{Spanned, de::DeValue};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use crate::{
+    Config, Schema,
     describe::{Default, Form, Key, Table, Type},
     input::{At, Names, Problem, Section},
     processes::Owned,
@@ -17,6 +21,7 @@ use crate::{
 pub(super) struct Known<'n, 'a> {
     pub(super) policies: &'n Names<'a>,
     pub(super) vrfs: &'n Names<'a>,
+    pub(super) profiles: &'n Names<'a>,
     pub(super) origins: &'n Names<'a>,
     /// Whether BGP brings routes, too.
     pub(super) has_bgp: bool,
@@ -34,7 +39,22 @@ pub(super) fn section(
         let problem = Problem::new("a protocol has nobody to give routes to without a rib");
         section.report.add(&section.span, problem.hint("remove it, or set `enabled = true` in [rib]"));
     }
-    let values = read(&section, known);
+    Some((own.process, process_section(&section, own, known)))
+}
+
+/// Adds the sections that are not there, and that the rest of the configuration implies, with the defaults of their keys.
+pub(super) fn imply(config: &mut Config, root: &Section<'_>, schema: Schema, known: &Known<'_, '_>) {
+    let empty = DeTable::new();
+    for own in schema.sections().iter().filter(|own| !root.has(own.section.key)) {
+        if own.section.implied.is_some_and(|implied| implied(config)) {
+            let section = Section::implied(root.report, own.section.key, &empty, own.section.table);
+            config.sections.insert(own.process, process_section(&section, own, known));
+        }
+    }
+}
+
+fn process_section(section: &Section<'_>, own: &Owned, known: &Known<'_, '_>) -> ProcessSection {
+    let values = read(section, known);
     if let (Some(check), false) = (own.section.check, section.report.has_problems())
         && let Err(wrong) = check(&values)
     {
@@ -42,7 +62,7 @@ pub(super) fn section(
     }
     let mut interfaces = BTreeSet::new();
     gather(own.section.table, &values, &mut interfaces);
-    Some((own.process, ProcessSection { values, interfaces, routing: own.routing }))
+    ProcessSection { values, interfaces, routing: own.routing }
 }
 
 /// The interfaces that a table and those below it name, each with the VRF that stands beside it.
@@ -160,6 +180,7 @@ fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result
             let names = match kind {
                 "policy" => known.policies,
                 "vrf" => known.vrfs,
+                "bfd.profile" => known.profiles,
                 _ => known.origins,
             };
             let name = At { value: text()?.to_owned(), span: found.span() };

@@ -6,7 +6,7 @@ mod place;
 mod rules;
 mod session;
 
-use super::{Transport, Trust};
+use super::{PeerBfd, Transport, Trust};
 use holdfast_policy::AsnRange;
 use holdfast_types::{Asn, Family, Prefix};
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,9 @@ pub struct Peer {
     /// `bgpsec`
     #[serde(default)]
     pub bgpsec: Bgpsec,
+    /// `bfd`; `None`: it has no BFD session.
+    #[serde(default)]
+    pub bfd: Option<PeerBfd>,
     /// Whether the session outlives the `bgp` process; that of [`Bgp`] by default, and never `true` where that is
     /// `false`.
     pub nonstop: bool,
@@ -210,6 +213,7 @@ mod tests {
         add-path = { send = 2 }
         bgpsec = { receive = true, families = ["ipv6"], most-hops = 7 }
         bgpsec-validation = "require"
+        bfd = { strict = true, hops = "single" }
         limit = [{ family = "ipv6-unicast", received = 1 }]
         [[bgp.peer]]
         name = "b"

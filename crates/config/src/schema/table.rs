@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::StaticBfd;
 use crate::Descriptor;
 use crate::keyed::{Flag, OneOf, keys, number, seconds, words};
 
@@ -100,6 +101,8 @@ pub struct StaticRoute {
     pub target: StaticTarget,
     /// For policies; 0, the default, is none.
     pub tag: u32,
+    /// The BFD session to its next hop, while which is down it is not used; only with [`StaticTarget::NextHop`].
+    pub bfd: Option<StaticBfd>,
 }
 
 /// The way of a static route.
