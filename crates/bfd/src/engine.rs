@@ -78,7 +78,7 @@ pub struct Change {
 }
 
 /// What others are told of a session.
-type Told = (State, State, Diagnostic, Diagnostic, bool);
+type Told = (State, State, Diagnostic, Diagnostic, [bool; 2]);
 
 #[derive(Debug)]
 struct Slot {
@@ -159,6 +159,7 @@ impl Engine {
         let mut session = Session::new(now, thawed.path, Rc::clone(&profile), thawed.discriminator, 0);
         (session.state, session.diagnostic, session.remote) =
             (thawed.state, thawed.diagnostic, thawed.remote);
+        session.has_failed = thawed.has_failed;
         (session.timing, session.sequence) = (thawed.timing, thawed.sequence);
         session.resume(now);
         let id = self.add(now, session).map_err(|_| *frozen)?;
@@ -198,6 +199,19 @@ impl Engine {
     /// Gives a session other settings. It stays as it is, and the neighbour is asked to confirm other intervals.
     pub fn set_profile(&mut self, now: Instant, id: SessionId, profile: Rc<Profile>) {
         self.with(now, id, |session| session.set_profile(now, profile));
+    }
+
+    /// Begins a session anew, as if an operator had held it down for a moment.
+    pub fn restart(&mut self, now: Instant, id: SessionId) {
+        self.with(now, id, |session| {
+            session.close(now);
+            session.reopen(now);
+        });
+    }
+
+    /// Counts from nothing again.
+    pub fn clear_counters(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|slot| slot.session.counters = Default::default());
     }
 
     /// Takes a datagram in.
@@ -334,7 +348,7 @@ impl Engine {
         let has_ended = session.ends.is_some_and(|ends| ends <= now);
         let new = told(session);
         if new != slot.told || has_ended {
-            let failed = slot.told.0 == State::Up && new.0 == State::Down && new.1 != State::AdminDown;
+            let failed = slot.told.0 == State::Up && session.has_failed;
             slot.told = new;
             let none = Change { session: id, has_failed: false, has_ended: false };
             if slot.change.is_none() {
@@ -387,6 +401,7 @@ impl Engine {
 }
 
 fn told(session: &Session) -> Told {
-    let Session { state, diagnostic, remote, .. } = session;
-    (*state, remote.state, *diagnostic, remote.diagnostic, remote.control_plane_independent)
+    let Session { state, diagnostic, remote, has_failed, .. } = session;
+    let bits = [remote.control_plane_independent, *has_failed];
+    (*state, remote.state, *diagnostic, remote.diagnostic, bits)
 }

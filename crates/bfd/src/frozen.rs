@@ -18,7 +18,7 @@ const FAMILY_NONE: u8 = 0;
 ///
 /// ```text
 ///   0 discriminator      4 the neighbour's     8 state, its state, diagnostic, its diagnostic
-///  12 its Detect Mult   13 its bits           14 hops, sequence known
+///  12 its Detect Mult   13 its bits, failed   14 hops, sequence known
 ///  16 its Desired Min TX, Required Min RX, Required Min Echo RX
 ///  28 our Desired Min TX, Required Min RX, and those in use
 ///  44 next sequence number, last received one
@@ -92,7 +92,8 @@ impl Session {
         writer.word(self.remote.discriminator);
         let diagnostics = [self.diagnostic, self.remote.diagnostic].map(Diagnostic::bits);
         writer.octets(&[self.state as u8, self.remote.state as u8, diagnostics[0], diagnostics[1]]);
-        let bits = u8::from(demand) | u8::from(control_plane_independent) << 1;
+        let bits =
+            u8::from(demand) | u8::from(control_plane_independent) << 1 | u8::from(self.has_failed) << 2;
         let hops = u8::from(self.path.hops == Hops::Multiple);
         writer.octets(&[detect_multiplier, bits, hops, self.sequence.received.is_some().into()]);
         let remote = &self.remote;
@@ -119,6 +120,7 @@ pub(crate) struct Thawed {
     pub(crate) discriminator: u32,
     pub(crate) state: State,
     pub(crate) diagnostic: Diagnostic,
+    pub(crate) has_failed: bool,
     pub(crate) remote: Remote,
     pub(crate) timing: Timing,
     pub(crate) sequence: Sequence,
@@ -161,6 +163,7 @@ impl Frozen {
             discriminator,
             state: State::from_bits(state),
             diagnostic: Diagnostic::from_bits(diagnostic),
+            has_failed: bits & 4 != 0,
             remote,
             timing,
             sequence: Sequence { next, received: (known != 0).then_some(received) },

@@ -76,6 +76,8 @@ pub struct Session {
     pub(crate) discriminator: u32,
     pub(crate) state: State,
     pub(crate) diagnostic: Diagnostic,
+    /// It was Up, and went Down for another reason than an operator's wish.
+    pub(crate) has_failed: bool,
     pub(crate) remote: Remote,
     pub(crate) timing: Timing,
     pub(crate) sequence: Sequence,
@@ -113,6 +115,7 @@ impl Session {
             discriminator,
             state: State::Down,
             diagnostic: Diagnostic::NONE,
+            has_failed: false,
             remote: Remote::default(),
             timing,
             sequence: Sequence { next: sequence, received: None },
@@ -157,6 +160,12 @@ impl Session {
     /// bfd.RemoteSessionState.
     pub fn remote_state(&self) -> State {
         self.remote.state
+    }
+
+    /// Whether it was Up, and has failed since: packets do not arrive. Not so if an operator of either end has ended it
+    /// (RFC 5882 section 3.2).
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// bfd.LocalDiag.
@@ -305,6 +314,8 @@ impl Session {
         if self.state == State::Up {
             self.counters.downs += 1;
         }
+        self.has_failed |= self.state == State::Up;
+        self.has_failed &= state != State::Up && diagnostic != Diagnostic::ADMINISTRATIVELY_DOWN;
         (self.state, self.diagnostic, self.since) = (state, diagnostic, now);
         self.is_due = self.sends();
         if state != State::Up {
@@ -363,6 +374,8 @@ impl Session {
         if let Some((state, diagnostic)) = self.next_state(packet.state) {
             self.change(now, state, diagnostic);
         }
+        // An operator holds the neighbour's end down: that says nothing of the path (RFC 5882 section 3.2).
+        self.has_failed &= packet.state != State::AdminDown;
         self.is_final_due |= packet.flags.poll;
         self.schedule(now);
     }
