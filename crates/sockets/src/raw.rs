@@ -173,7 +173,7 @@ impl RawGrant {
         } else if !may_be_router(destination) || link.addresses.contains(&destination) {
             return Err(Refusal::NoRouter(destination));
         }
-        Ok(Way { interface: link.index, source, destination })
+        Ok(Way { interface: link.index, source, destination, port: 0 })
     }
 
     fn address(&self, octets: &[u8]) -> Option<IpAddr> {
@@ -243,7 +243,8 @@ mod tests {
     #[test]
     fn a_packet_leaves_from_an_address_of_its_interface_to_a_router_or_a_group() {
         for destination in [THEIRS, [224, 0, 0, 5], [224, 0, 0, 6]] {
-            let expected = Way { interface: 1, source: OURS.into(), destination: destination.into() };
+            let expected =
+                Way { interface: 1, source: OURS.into(), destination: destination.into(), port: 0 };
             assert_eq!(way(igp(), &packet("eth1", &OURS, &destination)), Ok(expected));
         }
         let v6 = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();

@@ -83,13 +83,13 @@ impl Scene {
     }
 }
 
-fn client(node: &Node, identity: PeerIdentity) -> SocketClient {
+pub(super) fn client(node: &Node, identity: PeerIdentity) -> SocketClient {
     let (near, far) = Link::pair();
     node.attach_link(far, identity);
     SocketClient::new(Channel::over(near))
 }
 
-fn story<F: Future<Output = ()>>(story: impl FnOnce() -> F + Send + 'static) {
+pub(super) fn story<F: Future<Output = ()>>(story: impl FnOnce() -> F + Send + 'static) {
     let inside = move || {
         holdfast_sys::process::enter_new_network().expect("this test needs root");
         ip("link set lo up");
@@ -132,7 +132,7 @@ impl Neighbor {
 
     fn send(&self, octets: usize) {
         let interface = rustix::net::netdevice::name_to_index(&self.0, "eth0").expect("it is there");
-        let way = packet::Way { interface, source: OURS.into(), destination: GROUP.into() };
+        let way = packet::Way { interface, source: OURS.into(), destination: GROUP.into(), port: 0 };
         packet::send(&self.0, &vec![1; octets], way).expect("sent");
     }
 }

@@ -22,5 +22,5 @@ pub mod pair;
 pub mod process;
 pub mod tcp;
 
-pub use option::{bind_to_device, bound_to, kernel_drops, netns_cookie};
+pub use option::{bind_to_device, bound_to, kernel_drops, netns_cookie, priority, set_priority};
 pub use rustix::thread::CapabilitySet;

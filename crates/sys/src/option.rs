@@ -20,6 +20,25 @@ pub fn bind_to_device(socket: impl AsFd, name: &str) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &value)
 }
 
+/// The priority of what a socket sends (`SO_PRIORITY`), 0 to 6: queues of the kernel may prefer higher ones. To be set after
+/// the class of IPv4, which sets it, too.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn set_priority(socket: impl AsFd, priority: u8) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &libc::c_int::from(priority))
+}
+
+/// What was set by [`set_priority`], or by the class of IPv4.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn priority(socket: impl AsFd) -> io::Result<u32> {
+    let mut priority = 0_u32;
+    get_option(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &mut priority)?;
+    Ok(priority)
+}
+
 /// The number of the interface that a socket is bound to (`SO_BINDTOIFINDEX`); 0: to none. It stays when the interface has
 /// gone.
 ///

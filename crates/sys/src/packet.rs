@@ -19,12 +19,14 @@ const OFF: libc::c_int = 0;
 /// Which way a packet leaves.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// The kernel's number of the interface, whatever the socket is bound to.
+    /// The kernel's number of the interface, whatever the socket is bound to; 0: by the table. An address of a link needs one.
     pub interface: u32,
-    /// An address of this host.
+    /// An address of this host. An unspecified one has the kernel choose.
     pub source: IpAddr,
     /// Of the same family.
     pub destination: IpAddr,
+    /// The port there; 0 from a raw socket.
+    pub port: u16,
 }
 
 /// A packet as it came in.
@@ -161,10 +163,10 @@ fn told(message: &libc::msghdr) -> Received {
 pub fn send(socket: impl AsFd, octets: &[u8], way: Way) -> io::Result<()> {
     match (way.source, way.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            send_v4(socket, octets, way.interface, source, destination)
+            send_v4(socket, octets, way.interface, source, (destination, way.port))
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            send_v6(socket, octets, way.interface, source, destination)
+            send_v6(socket, octets, way.interface, source, (destination, way.port))
         }
         _ => Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
     }
@@ -175,12 +177,12 @@ fn send_v4(
     octets: &[u8],
     interface: u32,
     source: Ipv4Addr,
-    destination: Ipv4Addr,
+    (destination, port): (Ipv4Addr, u16),
 ) -> io::Result<()> {
     let in_addr = |address: Ipv4Addr| libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
     let name = libc::sockaddr_in {
         sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
+        sin_port: port.to_be(),
         sin_addr: in_addr(destination),
         sin_zero: [0; 8],
     };
@@ -197,12 +199,12 @@ fn send_v6(
     octets: &[u8],
     interface: u32,
     source: Ipv6Addr,
-    destination: Ipv6Addr,
+    (destination, port): (Ipv6Addr, u16),
 ) -> io::Result<()> {
     let in6_addr = |address: Ipv6Addr| libc::in6_addr { s6_addr: address.octets() };
     let name = libc::sockaddr_in6 {
         sin6_family: libc::AF_INET6 as libc::sa_family_t,
-        sin6_port: 0,
+        sin6_port: port.to_be(),
         sin6_flowinfo: 0,
         sin6_addr: in6_addr(destination),
         // Looked at for addresses of a link only.
@@ -251,7 +253,7 @@ fn send_with<N: Copy, C: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::OwnedFd;
+    use std::{net::UdpSocket, os::fd::OwnedFd, process::Command};
 
     use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
 
@@ -267,11 +269,11 @@ mod tests {
     fn a_packet_leaves_with_the_source_of_its_way_and_with_no_other() {
         let [from, at] = [raw(AddressFamily::INET), raw(AddressFamily::INET)];
         let [source, destination] = [5, 1].map(|last| IpAddr::from([127, 0, 0, last]));
-        send(&from, b"hello", Way { interface: 1, source, destination }).expect("sent");
+        send(&from, b"hello", Way { interface: 1, source, destination, port: 0 }).expect("sent");
         let mut packet = [0; 64];
         let (_, octets) = recv(&at, &mut packet, RecvFlags::empty()).expect("it came");
         assert_eq!((octets, &packet[12..16], &packet[20..octets]), (25, &[127, 0, 0, 5][..], &b"hello"[..]));
-        let foreign = Way { interface: 1, source: [192, 0, 2, 1].into(), destination };
+        let foreign = Way { interface: 1, source: [192, 0, 2, 1].into(), destination, port: 0 };
         send(&from, b"hello", foreign).expect_err("no address of ours");
     }
 
@@ -288,7 +290,8 @@ mod tests {
             assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
             tell_ways(&at, version).expect("told");
             crate::tcp::set_ttl(&from, version, 77).expect("set");
-            send(&from, b"hello", Way { interface: 1, source: here, destination: here }).expect("sent");
+            send(&from, b"hello", Way { interface: 1, source: here, destination: here, port: 0 })
+                .expect("sent");
             let received = receive(&at, &mut packet).expect("it came");
             let told = (received.destination, received.interface, received.hops, received.octets);
             assert_eq!(told, (Some(here), Some(1), Some(77), expected));
@@ -297,9 +300,53 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_goes_to_its_port_and_the_kernel_chooses_what_its_way_leaves_open() {
+        for here in [IpAddr::from([127, 0, 0, 1]), Ipv6Addr::LOCALHOST.into()] {
+            let (from, at) = (UdpSocket::bind((here, 0)).expect("bound"), UdpSocket::bind((here, 0)));
+            let at = at.expect("bound");
+            let port = at.local_addr().expect("an address").port();
+            let source = if here.is_ipv4() { [0; 4].into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            send(&from, b"hello", Way { interface: 0, source, destination: here, port }).expect("sent");
+            let mut packet = [0; 64];
+            let received = receive(&at, &mut packet).expect("it came");
+            assert_eq!((received.source, received.octets), (from.local_addr().ok(), 5));
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_link_is_reached_by_the_interface_of_the_way() {
+        let story = || {
+            crate::process::enter_new_network().expect("this test needs root");
+            let ip = |arguments: &str| {
+                let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip runs");
+                assert!(status.success(), "ip {arguments}");
+            };
+            ip("link add eth0 type veth peer name peer0");
+            ip("link set lo up");
+            ip("link set peer0 up");
+            ip("link set eth0 up");
+            ip("address add fe80::1/64 dev eth0 nodad");
+            let at = UdpSocket::bind("[::]:0").expect("bound");
+            tell_ways(&at, IpVersion::V6).expect("told");
+            let interface = rustix::net::netdevice::name_to_index(&at, "eth0").expect("it is there");
+            let destination = "fe80::1".parse().expect("an address");
+            let port = at.local_addr().expect("an address").port();
+            let way = Way { interface, source: Ipv6Addr::UNSPECIFIED.into(), destination, port };
+            for source in [way.source, destination] {
+                send(&at, b"hello", Way { source, ..way }).expect("sent");
+                let received = receive(&at, &mut [0; 64]).expect("it came");
+                let source =
+                    SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), port, 0, interface);
+                assert_eq!((received.source, received.destination), (Some(source.into()), Some(destination)));
+            }
+        };
+        std::thread::spawn(story).join().expect("the story holds");
+    }
+
+    #[test]
     fn addresses_of_two_families_are_no_way() {
         let (source, destination) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
-        let way = Way { interface: 1, source, destination };
+        let way = Way { interface: 1, source, destination, port: 0 };
         let error = send(raw(AddressFamily::INET), b"hello", way).expect_err("no way");
         assert_eq!(error.raw_os_error(), Some(libc::EAFNOSUPPORT));
     }
