@@ -29,7 +29,7 @@ const SYSTEM: [&str; 9] = [
 pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetError> {
     let mut ruleset =
         Ruleset::default().handle_access(AccessFs::from_all(WANTED))?.scope(Scope::from_all(WANTED))?;
-    if let Network::None | Network::Handed | Network::Datagrams = rights.network {
+    if let Network::None | Network::Handed | Network::Datagrams | Network::Ports(_) = rights.network {
         ruleset = ruleset.handle_access(AccessNet::from_all(WANTED))?;
     }
     let mut ruleset = ruleset.create()?;

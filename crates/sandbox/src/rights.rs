@@ -27,6 +27,8 @@ pub enum Network {
     Handed,
     /// None. Those that it is handed may carry datagrams.
     Datagrams,
+    /// None. It is handed UDP sockets at these ports, of any address, in each table.
+    Ports(&'static [u16]),
     /// IPv4 and IPv6.
     Internet,
     /// IPv4, IPv6 and netlink.
@@ -46,6 +48,16 @@ pub enum Files {
     /// Those of another program, which is executed in this one's place: these and what is below them, and the libraries of
     /// the system, for reading and executing. Nothing is written.
     Program(Vec<PathBuf>),
+}
+
+impl Network {
+    /// The UDP ports at which it receives from anybody.
+    pub fn ports(self) -> &'static [u16] {
+        match self {
+            Self::Ports(ports) => ports,
+            Self::None | Self::Handed | Self::Datagrams | Self::Internet | Self::InternetAndNetlink => &[],
+        }
+    }
 }
 
 impl Rights {

@@ -88,7 +88,7 @@ fn allowed(rights: &Rights) -> Vec<Call> {
     match rights.network {
         Network::None => {}
         Network::Handed => lists.extend([lists::SESSIONS]),
-        Network::Datagrams => lists.extend([lists::SESSIONS, lists::DATAGRAMS]),
+        Network::Datagrams | Network::Ports(_) => lists.extend([lists::SESSIONS, lists::DATAGRAMS]),
         Network::Internet => lists.extend([lists::SESSIONS, lists::DOOR, lists::INTERNET]),
         Network::InternetAndNetlink => lists.extend([lists::SESSIONS, lists::DOOR, lists::NETLINK]),
     }
@@ -221,6 +221,7 @@ mod tests {
             Network::None,
             Network::Handed,
             Network::Datagrams,
+            Network::Ports(&[3784]),
             Network::Internet,
             Network::InternetAndNetlink,
         ] {
