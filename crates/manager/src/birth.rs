@@ -20,7 +20,8 @@ pub(crate) fn wanted(processes: &Processes, config: &Config) -> Vec<&'static str
     names.filter(|name| is_wanted(processes, name, config)).chain(outsiders::names(config)).collect()
 }
 
-fn is_wanted(processes: &Processes, process: &str, config: &Config) -> bool {
+/// Whether a configuration wants the process of this name.
+pub(crate) fn is_wanted(processes: &Processes, process: &str, config: &Config) -> bool {
     match processes.named(process).map(|process| process.reads) {
         Some(Reads::Config(reader)) => (reader.is_wanted)(config),
         Some(Reads::Section(_)) | None => process == MANAGER || config.sections.contains_key(process),

@@ -4,18 +4,24 @@ use std::{collections::VecDeque, time::Duration};
 
 use holdfast_api::{
     process::v1::{Configuration, Configured, ProcessClient},
-    socket::v1::SocketClient,
+    socket::v1::{self as sockets, PortGrant, SocketClient},
 };
 use holdfast_config::{
     Config,
     schema::{ProcessSection, Vrf},
 };
-use holdfast_process::{ConfigureRequest, Processes, Reads, Refit, policies};
+use holdfast_process::{ConfigureRequest, Process, Processes, Reads, Refit, policies};
 use holdfast_sockets::settings;
-use holdfast_xrl::{XrlError, scoped};
+use holdfast_xrl::{Client, XrlError, scoped};
+use prost::Message as _;
 use serde_json::Value;
 
-use crate::{apart::apart, birth::MANAGER, manager::Manager, secrets};
+use crate::{
+    apart::apart,
+    birth::{MANAGER, is_wanted},
+    manager::Manager,
+    secrets,
+};
 
 /// A process that takes its configuration takes no longer than this.
 pub(crate) const CONFIGURE_LIMIT: Duration = Duration::from_secs(20);
@@ -41,9 +47,30 @@ pub(crate) fn messages(
     for table in std::iter::once(None).chain(config.vrfs.iter().map(Some)) {
         let vrf = table.map(|vrf| vrf.name.clone());
         let requests = requests(processes, process, config, table, refit)?.into_iter();
+        let requests = requests.map(|request| with_ports(request, processes, config));
         messages.extend(requests.map(|request| Message { vrf: vrf.clone(), request }));
     }
     Ok(messages)
+}
+
+/// Adds, to what an opener of sockets is told, at which ports processes receive: only their descriptors say it.
+fn with_ports(mut request: ConfigureRequest, processes: &Processes, config: &Config) -> ConfigureRequest {
+    if request.service.id == SocketClient::SERVICE.id {
+        // Two messages behind each other are one of both.
+        let ports = sockets::Configuration { ports: ports(processes, config), ..Default::default() };
+        request.octets.extend(ports.encode_to_vec());
+    }
+    request
+}
+
+/// The ports of all processes that a configuration wants.
+fn ports(processes: &Processes, config: &Config) -> Vec<PortGrant> {
+    let wanted = processes.as_configured().filter(|process| is_wanted(processes, process.name, config));
+    let of = |process: &'static Process| {
+        let ports = process.rights.network.ports().iter();
+        ports.map(|port| PortGrant { class: process.name.to_owned(), port: (*port).into() })
+    };
+    wanted.flat_map(of).collect()
 }
 
 /// The same for one table: that of a VRF, or the default one.
@@ -134,4 +161,69 @@ pub(crate) async fn all(manager: &Manager, process: &str) -> Result<Vec<Message>
     let (processes, name, config) = (manager.processes.clone(), process.to_owned(), manager.config());
     let refit = manager.refit.borrow().clone();
     apart(move || messages(&processes, &name, &config, &refit)).await?
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_config::{OwnSection, ProcessKeys, Schema, describe::Table};
+    use holdfast_process::{ConfigReader, End, Network, Rights, User};
+
+    use super::*;
+
+    const fn process(name: &'static str, user: u32, rights: Rights, reads: Reads) -> Process {
+        Process {
+            name,
+            does: "does something",
+            user: User::Own(user),
+            rights,
+            services: &[],
+            after: &[],
+            feeds: &[],
+            end: End::Killed,
+            hang_limit: None,
+            reads,
+            routing: None,
+            shows: &[],
+            clears: &[],
+        }
+    }
+
+    const OPENS_SOCKETS: ConfigReader = ConfigReader {
+        requests: |_, _, _| {
+            let said = sockets::Configuration { heard: vec!["::/0".into()], ..Default::default() };
+            Ok(vec![ConfigureRequest::new::<SocketClient>(&said)])
+        },
+        ..ConfigReader::NOTHING
+    };
+    const SECTION: OwnSection =
+        OwnSection { key: "bfd", table: &Table { doc: "Nothing.", keys: &[] }, check: None };
+
+    /// What `fea` is told of ports, for the default table and for a VRF, of a configuration with this section.
+    fn told(section: &str) -> Vec<Vec<u32>> {
+        static FEA: Process = process("fea", 0, Rights::worker(Network::None), Reads::Config(OPENS_SOCKETS));
+        static BFD: Process =
+            process("bfd", 1, Rights::worker(Network::Ports(&[3784, 4784])), Reads::Section(SECTION));
+        let processes = Processes::new(&[&FEA, &BFD]).expect("an order");
+        let keys = ProcessKeys { name: "bfd", does: "looks", section: Some(SECTION), routing: None };
+        let text = format!(
+            "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[[vrf]]\nname = \"blue\"\nnetns = \"blue\"\n{section}"
+        );
+        let config = holdfast_config::parse(&text, "test", Schema::new([keys])).expect("right");
+        let messages = messages(&processes, "fea", &config, &Refit::new()).expect("messages");
+        let configurations =
+            messages.iter().map(|message| message.request.read::<SocketClient>().expect("one of sockets"));
+        let ports = configurations.map(|configuration| {
+            let configuration = configuration.expect("readable");
+            assert_eq!(configuration.heard, ["::/0"], "what else is said stays");
+            assert!(configuration.ports.iter().all(|grant| grant.class == "bfd"));
+            configuration.ports.iter().map(|grant| grant.port).collect()
+        });
+        ports.collect()
+    }
+
+    #[test]
+    fn the_opener_of_each_table_is_told_the_ports_of_processes_that_are_wanted() {
+        assert_eq!(told("[bfd]\n"), [[3784, 4784], [3784, 4784]]);
+        assert_eq!(told(""), [[0; 0], [0; 0]]);
+    }
 }

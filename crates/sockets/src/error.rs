@@ -40,6 +40,14 @@ pub enum SocketError {
         /// Keys that it needs.
         wanted: usize,
     },
+    /// Somebody outside of the router has a port that one of its processes needs.
+    #[error(
+        "UDP port {0} is in use: another daemon of the same protocol may be running, as `ss -ulnp sport = :{0}` shows"
+    )]
+    PortInUse(u16),
+    /// No port was free of all that were tried.
+    #[error("no UDP port from 49152 to 65535 was free in {0} attempts")]
+    NoFreePort(u32),
     /// The kernel refused a step.
     #[error("{step}: {source}")]
     Refused {

@@ -15,7 +15,8 @@
 //! Listeners are in the keeper's custody as well ([`FdStore`]), so that an address answers at all times, whoever of those who
 //! open, accept and serve is dead.
 //!
-//! Routing protocols get sockets for datagrams ([`datagrams`]), and have their raw IP packets relayed ([`relay`]).
+//! Routing protocols get sockets for datagrams ([`datagrams`]), and have their raw IP packets relayed ([`relay`]). Processes
+//! of the router get UDP sockets at ports of their descriptors ([`ports`]).
 //!
 //! Two duties are left to whoever takes what comes in, and need no rights: the minimum TTL of an accepted connection
 //! ([`set_min_ttl`](holdfast_sys::tcp::set_min_ttl)), which is no filter's, since sockets keep that of their listener for
@@ -32,6 +33,7 @@ mod neighbors;
 mod opener;
 mod peer;
 mod place;
+mod ports;
 mod raw;
 mod relay;
 mod service;

@@ -23,6 +23,7 @@ use crate::{
     filter::{Filter, FilteredPeer, GTSM_TTL},
     peer::{Peer, Secret, md5_peer},
     place::Place,
+    ports::Granted,
     socket,
 };
 
@@ -164,6 +165,14 @@ impl Opener {
     /// When the interface is not there, and when the kernel refuses.
     pub(crate) async fn group(&self, interface: &str, datagrams: &Datagrams) -> Result<OwnedFd, SocketError> {
         socket::group(&self.place, interface, datagrams).await
+    }
+
+    /// A UDP socket at a port of all addresses.
+    ///
+    /// # Errors
+    /// When somebody else has the port, and when the kernel refuses.
+    pub(crate) async fn port(&self, granted: Granted) -> Result<OwnedFd, SocketError> {
+        socket::port(&self.place, granted).await
     }
 
     /// Ends the listeners at a device that has gone, or that was made again and has only its name in common with the one

@@ -9,8 +9,8 @@ use std::{
 };
 
 use holdfast_api::socket::v1::{
-    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, RawRequest, ReceiveRequest,
-    ReceivedPackets, RefitRequest, SendReply, SendRequest, SocketServer, UdpRequest,
+    Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, PortRequest, RawRequest,
+    ReceiveRequest, ReceivedPackets, RefitRequest, SendReply, SendRequest, SocketServer, UdpRequest,
 };
 use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
@@ -21,7 +21,9 @@ use crate::{
     custody::Listening,
     datagrams::{self, Grant},
     neighbors::Neighbors,
-    peer, raw,
+    peer,
+    ports::Ports,
+    raw,
     relay::Relay,
 };
 
@@ -32,6 +34,7 @@ pub struct SocketService {
     /// Where it may be listened; `None` until the first configuration.
     places: RefCell<Option<BTreeSet<Listening>>>,
     grants: RefCell<Vec<Grant>>,
+    ports: RefCell<Ports>,
     configured: Notify,
     neighbors: Rc<Neighbors>,
     relay: Relay,
@@ -122,6 +125,7 @@ impl SocketServer for SocketService {
         let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
         let grants = request.datagrams.into_iter().map(Grant::try_from).collect::<Result<_, _>>()?;
         let packets = raw::grants(request.raw)?;
+        let ports = Ports::try_from(request.ports)?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
         let places: BTreeSet<_> = listen.iter().copied().zip(plain).collect();
@@ -132,6 +136,7 @@ impl SocketServer for SocketService {
         self.neighbors.want(opener.unnumbered().map(str::to_owned).collect());
         drop(opener);
         self.grants.replace(grants);
+        self.ports.replace(ports);
         self.relay.configure(packets);
         self.allow(places);
         Ok(Empty {})
@@ -176,6 +181,14 @@ impl SocketServer for SocketService {
         let datagrams = datagrams::granted(&self.grants.borrow(), cx.peer(), &request)?;
         let opener = self.opener.lock().await;
         let socket = opener.group(&request.interface, &datagrams).await.map_err(refused)?;
+        Ok((Empty {}, vec![socket]))
+    }
+
+    async fn port(&self, cx: &CallContext, request: PortRequest) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        self.is_configured().await;
+        let granted = self.ports.borrow().granted(cx.peer(), &request)?;
+        let socket = self.opener.lock().await.port(granted).await.map_err(refused)?;
+        tracing::info!(event = "socket-opened", port = request.port, afi = request.afi, "a UDP port");
         Ok((Empty {}, vec![socket]))
     }
 
@@ -267,6 +280,8 @@ fn refused(error: SocketError) -> XrlError {
         SocketError::Keeper(_)
         | SocketError::NoInterface { .. }
         | SocketError::NoNeighbor(_)
+        | SocketError::PortInUse(_)
+        | SocketError::NoFreePort(_)
         | SocketError::TooManyKeys { .. }
         | SocketError::Refused { .. } => XrlError::unavailable(error.to_string()),
     }

@@ -11,7 +11,7 @@ use holdfast_config::{
 };
 use holdfast_types::octets;
 
-/// What is said for a table. Collectors and caches are dialled, and are nobody who is let in.
+/// What is said for a table, without ports: those only the manager knows. Collectors and caches are dialled, and are nobody who is let in.
 pub fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let vrf = table.map(|vrf| vrf.name.as_str());
     let peers = config.peers(table).map(|peer| self::peer(peer, config));
@@ -23,6 +23,7 @@ pub fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration
         heard: heard(config),
         datagrams: packets::datagrams(config.routing(table), vrf),
         raw: packets::raw(config.routing(table), vrf, is_ours),
+        ports: Vec::new(),
     }
 }
 

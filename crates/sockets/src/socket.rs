@@ -1,15 +1,17 @@
 //! Sockets with their options.
 
 use std::{
+    hash::{BuildHasher, RandomState},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
     num::NonZeroU8,
+    ops::RangeInclusive,
     os::fd::OwnedFd,
 };
 
 use holdfast_sys::{
     bind_to_device,
     filter::{Instruction, lock_filter, set_filter},
-    packet,
+    packet, set_priority,
     tcp::{IpVersion, Md5Peer, set_default_ttl, set_md5, set_min_ttl, set_ttl},
 };
 use rustix::{
@@ -25,6 +27,7 @@ use crate::{
     filter::{GTSM_TTL, destinations},
     peer::{Peer, Secret, md5_peer},
     place::Place,
+    ports::Granted,
     raw::RawIp,
 };
 use holdfast_types::Prefix;
@@ -34,6 +37,15 @@ pub(crate) const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Class selector 6 (RFC 4594 section 3.2): what routers do with traffic of the control plane.
 const NETWORK_CONTROL: u8 = 0xc0;
+
+/// The highest priority that takes no rights (TC_PRIO_INTERACTIVE): queues let it pass before what is forwarded.
+const PRIORITY: u8 = 6;
+
+/// Ports that nobody is expected at (RFC 6335 section 6): the sources of BFD (RFC 5881 section 4).
+const FREE_PORTS: RangeInclusive<u16> = 49_152..=65_535;
+
+/// So many of them are tried: where a tenth is free, all but one of 800 calls find one.
+const MOST_ATTEMPTS: u32 = 64;
 
 /// A socket bound to the address, non-blocking. It listens when it has its keys.
 pub(crate) async fn bind(place: &Place, address: SocketAddr) -> Result<OwnedFd, SocketError> {
@@ -108,13 +120,7 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
     class(&socket, version)?;
     set_ttl(&socket, version, GTSM_TTL).step("setting the TTL")?;
     room(&socket, RECEIVE_BUFFER)?;
-    if let Err(error) = rustix::net::bind(&socket, &address) {
-        if error != Errno::ADDRINUSE {
-            return Err(error).step("binding");
-        }
-        sockopt::set_socket_reuseport(&socket, true).step("setting SO_REUSEPORT")?;
-        rustix::net::bind(&socket, &address).step("binding")?;
-    }
+    bind_beside(&socket, address).step("binding")?;
     // The kernel says twice as much, for what it needs itself.
     let octets = sockopt::socket_recv_buffer_size(&socket).step("asking for SO_RCVBUF")? / 2;
     if octets < RECEIVE_BUFFER {
@@ -128,6 +134,62 @@ pub(crate) async fn udp(place: &Place, address: SocketAddr) -> Result<OwnedFd, S
     Ok(socket)
 }
 
+/// A UDP socket at a port of all addresses, non-blocking, with room for [`RECEIVE_BUFFER`] octets, or as many as the kernel
+/// gives. It sends with TTL 255, as urgent as what the router sends otherwise; of what it receives it tells the way.
+pub(crate) async fn port(place: &Place, granted: Granted) -> Result<OwnedFd, SocketError> {
+    let Granted { version, port } = granted;
+    let any = any(version);
+    let socket = place.udp(any).await?;
+    one_family(&socket, version)?;
+    class(&socket, version)?;
+    set_priority(&socket, PRIORITY).step("setting SO_PRIORITY")?;
+    set_ttl(&socket, version, GTSM_TTL).step("setting the TTL")?;
+    room(&socket, RECEIVE_BUFFER)?;
+    packet::tell_ways(&socket, version).step("asking for packet info")?;
+    let Some(port) = port else { return bind_to_free(&socket, any).map(|()| socket) };
+    match bind_beside(&socket, SocketAddr::new(any, port)) {
+        Err(Errno::ADDRINUSE) => return Err(SocketError::PortInUse(port)),
+        bound => bound.step("binding")?,
+    }
+    // Sockets of the router in other tables have this port, too: to the kernel one that is bound to a VRF device and one that
+    // is bound to none are in each other's way. Of other users it lets none in.
+    sockopt::set_socket_reuseport(&socket, true).step("setting SO_REUSEPORT")?;
+    Ok(socket)
+}
+
+/// Binds to an address; where whoever has it lets others in beside it (`SO_REUSEPORT`), as one of them.
+fn bind_beside(socket: &OwnedFd, address: SocketAddr) -> Result<(), Errno> {
+    match rustix::net::bind(socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            sockopt::set_socket_reuseport(socket, true)?;
+            rustix::net::bind(socket, &address)
+        }
+        bound => bound,
+    }
+}
+
+/// Binds to one of [`FREE_PORTS`], which nobody outside can guess.
+fn bind_to_free(socket: &OwnedFd, any: IpAddr) -> Result<(), SocketError> {
+    let key = RandomState::new();
+    let count = u64::from(FREE_PORTS.end() - FREE_PORTS.start()) + 1;
+    for attempt in 0..MOST_ATTEMPTS {
+        let port = FREE_PORTS.start() + (key.hash_one(attempt) % count) as u16;
+        match rustix::net::bind(socket, &SocketAddr::new(any, port)) {
+            Err(Errno::ADDRINUSE) => {}
+            bound => return bound.step("binding"),
+        }
+    }
+    Err(SocketError::NoFreePort(MOST_ATTEMPTS))
+}
+
+/// All addresses of a family.
+fn any(version: IpVersion) -> IpAddr {
+    match version {
+        IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
+        IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// A UDP socket of a routing protocol on an interface, non-blocking: bound to the device and the port of its datagrams, and
 /// in their groups. What it sends is not looped back; of what it receives it tells the way.
 pub(crate) async fn group(
@@ -136,10 +198,7 @@ pub(crate) async fn group(
     datagrams: &Datagrams,
 ) -> Result<OwnedFd, SocketError> {
     let version = datagrams.version;
-    let any = match version {
-        IpVersion::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-        IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
+    let any = any(version);
     let socket = place.udp(any).await?;
     one_family(&socket, version)?;
     stand_on(&socket, interface, version, datagrams.hops, &datagrams.groups)?;

@@ -3,3 +3,4 @@
 mod custody;
 mod opener;
 mod packets;
+mod ports;
