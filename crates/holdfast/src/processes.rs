@@ -58,6 +58,7 @@ impl Parts {
         let own = [
             Runnable::new(&holdfast_fea::PROCESS, holdfast_fea::run),
             Runnable::new(&holdfast_ribd::PROCESS, holdfast_ribd::run),
+            Runnable::new(&holdfast_bfdd::PROCESS, holdfast_bfdd::run),
             Runnable::new(&holdfast_ripd::PROCESS, holdfast_ripd::run),
             Runnable::new(&holdfast_transportd::PROCESS, holdfast_transportd::run),
             Runnable::new(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),

@@ -3,6 +3,7 @@
 //! ```text
 //!  fea ── Interfaces ──> links.rs ──────────┐
 //!  fea ── Group ───────> datagrams.rs ──────┼── the protocol
+//!  fea ── Port ────────> port.rs ───────────┤
 //!  rib <─ Routes ─────── origin.rs ─────────┤
 //!  rib ── Redistribute ─> redistribution.rs ┘
 //! ```
@@ -13,12 +14,15 @@
 mod datagrams;
 mod links;
 mod origin;
+mod port;
 mod redistribution;
 mod sequence;
 
 pub use datagrams::{Datagram, Datagrams};
+pub use holdfast_sys::packet::{Received, Way};
 pub use links::{Link, Links, follow};
 pub use origin::{Origin, Route};
+pub use port::Port;
 pub use redistribution::{Change, Plain, Redistributed, Redistribution, Wanted};
 pub use sequence::first_sequence;
 
