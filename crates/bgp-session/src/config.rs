@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_config::schema::{AddPath, Bgpsec, SessionRules};
+use holdfast_config::schema::{AddPath, Bgpsec, PeerBfd, SessionRules};
 use holdfast_types::{Asn, BgpRole, Family, RouterId};
 
 /// The session parameters of one peer. Plain data: checked by whoever reads the configuration; values
@@ -46,6 +46,8 @@ pub struct PeerConfig {
     pub add_path: AddPath,
     /// Signed paths (RFC 8205), as in the file.
     pub bgpsec: Bgpsec,
+    /// The BFD session to the peer, as in the file; `None`: there is none.
+    pub bfd: Option<PeerBfd>,
 }
 
 /// RFC 4271 section 6.2: a hold time of one or two seconds is refused.
@@ -71,7 +73,13 @@ impl PeerConfig {
             rules: SessionRules::default(),
             add_path: AddPath::default(),
             bgpsec: Bgpsec::default(),
+            bfd: None,
         }
+    }
+
+    /// Whether the session is to wait for BFD, if the peer says so, too.
+    pub(crate) fn is_bfd_strict(&self) -> bool {
+        self.bfd.as_ref().is_some_and(|bfd| bfd.strict)
     }
 
     /// What our OPEN says.

@@ -78,6 +78,12 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Phase {
     Connect,
     OpenSent,
+    /// OpenSentBfdUpPending of draft-ietf-idr-bgp-bfd-strict-mode section 8.1: both OPENs are good, and our KEEPALIVE waits
+    /// for BFD. OpenSentConfirmedBfdUpPending once the peer's KEEPALIVE is there.
+    AwaitsBfd {
+        negotiated: Negotiated,
+        confirmed: bool,
+    },
     OpenConfirm(Negotiated),
     Established(Established),
 }
@@ -138,7 +144,7 @@ impl Connection {
     pub(crate) fn state(&self) -> State {
         match self.phase {
             Phase::Connect => State::Connect,
-            Phase::OpenSent => State::OpenSent,
+            Phase::OpenSent | Phase::AwaitsBfd { .. } => State::OpenSent,
             Phase::OpenConfirm(_) => State::OpenConfirm,
             Phase::Established(_) => State::Established,
         }
@@ -148,7 +154,7 @@ impl Connection {
     pub(crate) fn established(&self) -> Option<&Established> {
         match &self.phase {
             Phase::Established(session) => Some(session),
-            Phase::Connect | Phase::OpenSent | Phase::OpenConfirm(_) => None,
+            Phase::Connect | Phase::OpenSent | Phase::AwaitsBfd { .. } | Phase::OpenConfirm(_) => None,
         }
     }
 
@@ -156,19 +162,22 @@ impl Connection {
         match &self.phase {
             Phase::Connect => MAX_LEN,
             Phase::OpenSent => Offer::new(config, self.plain).max_received(),
-            Phase::OpenConfirm(negotiated) => negotiated.max_received,
+            Phase::AwaitsBfd { negotiated, .. } | Phase::OpenConfirm(negotiated) => negotiated.max_received,
             Phase::Established(session) => session.negotiated.max_received,
         }
     }
 
     pub(crate) fn handle(&mut self, event: Event<'_>, cx: &mut Context<'_>) -> Step {
-        match &self.phase {
+        match &mut self.phase {
             Phase::Connect => self.in_connect(event, cx),
             Phase::OpenSent => {
                 if let Event::Message(MessageType::Open, body) = event {
                     self.peer_open = body.into();
                 }
                 in_open_sent(self.plain, event, cx.config)
+            }
+            Phase::AwaitsBfd { negotiated, confirmed } => {
+                awaiting_bfd(&mut self.link, negotiated, confirmed, event, cx)
             }
             Phase::OpenConfirm(negotiated) => in_open_confirm(&mut self.link, negotiated, event, cx),
             Phase::Established(session) => in_established(&mut self.link, &session.negotiated, event, cx),
@@ -189,6 +198,39 @@ impl Connection {
             // Nothing can come over a connection that is not there, and none of its timers runs.
             Event::Message(..) | Event::FramingError(_) | Event::UpdateRefused(_) => Step::Stay,
             Event::Sent | Event::Expired(_) => Step::Stay,
+        }
+    }
+
+    /// In OpenSent, the peer's OPEN is there, and BFD is not up. Without a hold time a timer of its own bounds that.
+    pub(crate) fn await_bfd(&mut self, negotiated: Negotiated, cx: &mut Context<'_>) {
+        self.link.restart_hold(&negotiated, cx);
+        if let Some(bfd) = cx.config.bfd.as_ref().filter(|_| negotiated.hold_time.is_zero()) {
+            self.link.timers.start(Timer::BfdHold, cx.now, bfd.strict_hold_time);
+        }
+        self.phase = Phase::AwaitsBfd { negotiated, confirmed: false };
+    }
+
+    /// It is waited for no more: what was agreed if the peer has confirmed already, and the session is up.
+    pub(crate) fn end_awaiting_bfd(&mut self, cx: &mut Context<'_>) -> Option<Negotiated> {
+        let Phase::AwaitsBfd { negotiated, confirmed } = &self.phase else { return None };
+        let (negotiated, confirmed) = (negotiated.clone(), *confirmed);
+        self.link.timers.stop(Timer::BfdHold);
+        // The hold timer has run since the last message of the peer.
+        self.link.send_keepalive(&negotiated, cx);
+        self.phase = Phase::OpenConfirm(negotiated.clone());
+        confirmed.then_some(negotiated)
+    }
+
+    pub(crate) fn awaits_bfd(&self) -> bool {
+        matches!(self.phase, Phase::AwaitsBfd { .. })
+    }
+
+    /// Whether what has come up so far, or is up, ends when BFD fails.
+    pub(crate) fn ends_with_bfd(&self) -> bool {
+        match &self.phase {
+            Phase::Connect | Phase::OpenSent => false,
+            Phase::AwaitsBfd { negotiated, .. } | Phase::OpenConfirm(negotiated) => negotiated.bfd_strict,
+            Phase::Established(_) => true,
         }
     }
 
@@ -227,6 +269,35 @@ fn in_open_sent(plain: bool, event: Event<'_>, config: &PeerConfig) -> Step {
         Event::Lost(error) => Step::End(DownReason::Lost(error)),
         Event::ConnectFailed(_) => Step::End(DownReason::Lost(None)),
         Event::Expired(Timer::Hold) => ends_with(Notification::hold_timer_expired()),
+        Event::Expired(
+            Timer::Keepalive | Timer::SendHold | Timer::BfdHold | Timer::ConnectRetry | Timer::IdleHold,
+        ) => Step::Stay,
+        Event::Connected | Event::UpdateRefused(_) | Event::Sent => Step::Stay,
+    }
+}
+
+fn awaiting_bfd(
+    link: &mut Link,
+    negotiated: &Negotiated,
+    confirmed: &mut bool,
+    event: Event<'_>,
+    cx: &Context<'_>,
+) -> Step {
+    use MessageType::{KeepAlive, Notification as Notified, Open as Opening, RouteRefresh, Update};
+    match event {
+        // Section 8.5.6: BFD of the peer came up before ours.
+        Event::Message(KeepAlive, _) => {
+            link.restart_hold(negotiated, cx);
+            *confirmed = true;
+            Step::Stay
+        }
+        Event::Message(Notified, body) => notified(body),
+        Event::Message(kind @ (Opening | Update | RouteRefresh), _) => unexpected(FsmState::OpenSent, kind),
+        Event::FramingError(error) => ends_with(error),
+        Event::Lost(error) => Step::End(DownReason::Lost(error)),
+        Event::ConnectFailed(_) => Step::End(DownReason::Lost(None)),
+        Event::Expired(Timer::Hold) => ends_with(Notification::hold_timer_expired()),
+        Event::Expired(Timer::BfdHold) => Step::End(DownReason::BfdDown),
         Event::Expired(Timer::Keepalive | Timer::SendHold | Timer::ConnectRetry | Timer::IdleHold) => {
             Step::Stay
         }
@@ -250,7 +321,9 @@ fn in_open_confirm(link: &mut Link, negotiated: &Negotiated, event: Event<'_>, c
             link.send_keepalive(negotiated, cx);
             Step::Stay
         }
-        Event::Expired(Timer::SendHold | Timer::ConnectRetry | Timer::IdleHold) => Step::Stay,
+        Event::Expired(Timer::SendHold | Timer::BfdHold | Timer::ConnectRetry | Timer::IdleHold) => {
+            Step::Stay
+        }
         Event::Connected | Event::UpdateRefused(_) | Event::Sent => Step::Stay,
     }
 }
@@ -281,7 +354,9 @@ fn in_established(link: &mut Link, negotiated: &Negotiated, event: Event<'_>, cx
             link.send_keepalive(negotiated, cx);
             Step::Stay
         }
-        Event::Expired(Timer::ConnectRetry | Timer::IdleHold) | Event::Connected => Step::Stay,
+        Event::Expired(Timer::BfdHold | Timer::ConnectRetry | Timer::IdleHold) | Event::Connected => {
+            Step::Stay
+        }
     }
 }
 

@@ -59,10 +59,29 @@ pub enum Input<'a> {
     BeginRefresh(Family),
     /// An EoRR: it has done so.
     EndRefresh(Family),
+    /// What BFD says of the path to the peer (events 30 to 32 of draft-ietf-idr-bgp-bfd-strict-mode section 4).
+    Bfd(Bfd),
     /// The transport took some of what was queued for the connection: it is not stuck (RFC 9687).
     Sent(ConnId),
     /// The time of [`Peer::poll_timeout`](crate::Peer::poll_timeout) has come.
     Timeout,
+}
+
+/// What BFD says of the path to the peer (RFC 5880 section 6.2), and what a session makes of it (RFC 5882).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Bfd {
+    /// Nothing: nobody has said anything yet.
+    #[default]
+    Unknown,
+    /// One end is down on purpose, which says nothing of the path (RFC 5882 section 3.2).
+    AdminDown,
+    /// It is not up. Where it was, packets do not arrive.
+    Down {
+        /// BFD at the peer goes on when its control plane does not (the C bit): it is no restart of BGP that ended it.
+        independent: bool,
+    },
+    /// Packets arrive, in both directions.
+    Up,
 }
 
 /// What the driver does with the message it handed in.

@@ -70,13 +70,13 @@ extern crate self as holdfast_bgp_session;
 mod tests;
 
 pub use holdfast_config::schema::{
-    AddPath, Bgpsec, BgpsecFamily, GracefulRestart, Orf, SendPaths, SessionRules,
+    AddPath, Bgpsec, BgpsecFamily, GracefulRestart, Orf, PeerBfd, SendPaths, SessionRules,
 };
 
 pub use config::{IdleHold, PeerAsn, PeerConfig};
 pub use facts::{Counters, History, Messages, Noted, State};
 pub use frozen::{Frozen, ThawError, Unreadable};
-pub use input::{ConnId, Disposition, Input, StopReason};
+pub use input::{Bfd, ConnId, Disposition, Input, StopReason};
 pub use limit::{Counted, Crossing, Level, LimitAction, LimitWatch, PrefixLimit};
 pub use negotiation::{Negotiated, Restart};
 pub use output::{DownReason, Output, Role, SessionEvent};

@@ -47,6 +47,8 @@ pub struct Negotiated {
     pub route_refresh: bool,
     /// It says where an answer begins and ends, and is told so (RFC 7313).
     pub enhanced_refresh: bool,
+    /// The session comes up only when BFD is up (draft-ietf-idr-bgp-bfd-strict-mode section 6).
+    pub bfd_strict: bool,
     /// What the peer says of graceful restart; `None`: it will not send End-of-RIB either.
     pub graceful_restart: Option<Restart>,
     /// Families of which the peer has us keep routes for so long as the last resort (RFC 9494); `None`: one of us does not
@@ -192,6 +194,7 @@ impl<'a> Offer<'a> {
             extended_next_hop: self.common_extended_next_hop(&open.capabilities),
             route_refresh: peer_has(Capability::RouteRefresh),
             enhanced_refresh: !self.plain && peer_has(Capability::EnhancedRouteRefresh),
+            bfd_strict: config.is_bfd_strict() && !self.plain && peer_has(Capability::BfdStrictMode),
             graceful_restart: graceful_restart(&open.capabilities),
             long_lived: self.is_long_lived().then(|| long_lived(&open.capabilities)).flatten(),
             offered_retention: config.rules.graceful_restart != GracefulRestart::Off && !self.plain,
@@ -214,6 +217,9 @@ impl<'a> Offer<'a> {
         offered.extend(self.long_lived());
         if self.extended_message() {
             offered.push(Capability::ExtendedMessage);
+        }
+        if self.config.is_bfd_strict() {
+            offered.push(Capability::BfdStrictMode);
         }
         if let Some(role) = self.config.role {
             offered.push(Capability::Role(role.octet()));

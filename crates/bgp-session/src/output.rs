@@ -68,6 +68,8 @@ pub enum DownReason {
     Received(Notification),
     /// The transport connection ended without a NOTIFICATION: closed by the peer, or broken.
     Lost(Option<io::ErrorKind>),
+    /// BFD says that packets do not arrive, or did not come up in time: the peer is told so (RFC 9384).
+    BfdDown,
     /// The peer restarted and is up again on another connection (RFC 4724 section 5).
     Replaced,
 }
@@ -80,6 +82,7 @@ impl fmt::Display for DownReason {
             Self::Received(notification) => write!(f, "received {notification}"),
             Self::Lost(None) => f.write_str("connection closed by the peer"),
             Self::Lost(Some(error)) => write!(f, "connection lost: {error}"),
+            Self::BfdDown => f.write_str("BFD is down"),
             Self::Replaced => f.write_str("the peer restarted and connected anew"),
         }
     }
@@ -94,6 +97,8 @@ pub enum SessionEvent {
     Down(DownReason),
     /// A connection ended before the session was up.
     OpenFailed(Role, DownReason),
+    /// The session waits for BFD to come up, on this connection (draft-ietf-idr-bgp-bfd-strict-mode).
+    AwaitsBfd(Role),
     /// The peer cannot be reached.
     ConnectFailed(String),
     /// The peer did not answer our dialling in time.
@@ -117,6 +122,7 @@ impl fmt::Display for SessionEvent {
             Self::Established(role) => write!(f, "session up on the {role} connection"),
             Self::Down(reason) => write!(f, "session down: {reason}"),
             Self::OpenFailed(role, reason) => write!(f, "{role} connection failed to come up: {reason}"),
+            Self::AwaitsBfd(role) => write!(f, "the session waits for BFD on the {role} connection"),
             Self::ConnectFailed(error) => write!(f, "connecting failed: {error}"),
             Self::ConnectTimedOut => f.write_str("connecting failed: no answer"),
             Self::CollisionLost(role) => write!(f, "{role} connection closed: the other one is kept"),

@@ -7,8 +7,8 @@ use holdfast_config::schema::SessionRules;
 use holdfast_types::Family;
 
 use crate::{
-    ConnId, Counters, Disposition, History, Input, Negotiated, Output, PeerConfig, Role, SessionEvent, State,
-    Timer,
+    Bfd, ConnId, Counters, Disposition, History, Input, Negotiated, Output, PeerConfig, Role, SessionEvent,
+    State, Timer,
     connection::{Connection, Context, Event, Phase, Step},
     jitter::Jitter,
     negotiation::Offer,
@@ -18,6 +18,7 @@ use crate::{
     timer::TimerTable,
 };
 
+mod bfd;
 mod collision;
 mod ending;
 mod freeze;
@@ -56,6 +57,8 @@ pub struct Peer {
     history: History,
     retention: Retention,
     refreshes: Refreshes,
+    /// What BFD has said last.
+    bfd: Bfd,
     out: Outbox,
 }
 
@@ -75,6 +78,7 @@ impl Peer {
             history: History::new(now),
             retention: Retention::default(),
             refreshes: Refreshes::default(),
+            bfd: Bfd::default(),
             out: Outbox::default(),
         }
     }
@@ -227,6 +231,7 @@ impl Peer {
             Input::Replayed(id, kind, body) => return self.event(id, Event::Message(kind, body), now),
             Input::FramingError(id, error) => return self.event(id, Event::FramingError(error), now),
             Input::UpdateRefused(id, error) => return self.event(id, Event::UpdateRefused(error), now),
+            Input::Bfd(bfd) => self.bfd_says(bfd, now),
             Input::Sent(id) => return self.event(id, Event::Sent, now),
         }
         Disposition::Done
@@ -356,7 +361,7 @@ impl Peer {
             match timer {
                 Timer::IdleHold => self.run(now),
                 Timer::ConnectRetry => self.dial_again(now),
-                Timer::Hold | Timer::Keepalive | Timer::SendHold => {}
+                Timer::Hold | Timer::Keepalive | Timer::SendHold | Timer::BfdHold => {}
             }
         }
         for (family, expired) in self.retention.expire(now) {

@@ -129,6 +129,8 @@ fn survives(agreed: &Negotiated, reason: &DownReason) -> bool {
     let notified = agreed.survives_notifications();
     match reason {
         DownReason::Lost(_) | DownReason::Replaced => true,
+        // RFC 5882 section 4.3: what is lost is forwarding.
+        DownReason::BfdDown => false,
         DownReason::Received(notification) => notified && !notification.is_hard_reset(),
         DownReason::Sent(_) => notified,
         DownReason::Stopped(reason) => notified && !reason.is_final(),

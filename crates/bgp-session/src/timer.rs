@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The timers of RFC 4271 section 10 and RFC 9687.
+/// The timers of RFC 4271 section 10, RFC 9687 and draft-ietf-idr-bgp-bfd-strict-mode section 3.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// The pause in Idle after a failure; one per peer.
@@ -13,14 +13,16 @@ pub enum Timer {
     Hold,
     /// Until the connection is given up because nothing can be sent.
     SendHold,
+    /// Until the connection is given up because BFD does not come up, where the hold time is zero.
+    BfdHold,
     /// Until our next KEEPALIVE.
     Keepalive,
 }
 
 impl Timer {
     /// All of them; of several that are due, those that end a connection come first.
-    pub const ALL: [Self; 5] =
-        [Self::IdleHold, Self::ConnectRetry, Self::Hold, Self::SendHold, Self::Keepalive];
+    pub const ALL: [Self; 6] =
+        [Self::IdleHold, Self::ConnectRetry, Self::Hold, Self::SendHold, Self::BfdHold, Self::Keepalive];
 }
 
 /// When each timer expires, for those that run.

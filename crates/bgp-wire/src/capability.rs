@@ -56,6 +56,8 @@ pub enum Capability {
         /// Domain name; may be empty.
         domain: String,
     },
+    /// No session before BFD is up (draft-ietf-idr-bgp-bfd-strict-mode).
+    BfdStrictMode,
     /// A capability we do not know, or one whose body its RFC tells us to ignore.
     Unknown {
         /// Capability code.
@@ -105,6 +107,7 @@ impl fmt::Display for Capability {
             }
             Self::Fqdn { host, domain } if domain.is_empty() => write!(f, "host name {host}"),
             Self::Fqdn { host, domain } => write!(f, "host name {host}.{domain}"),
+            Self::BfdStrictMode => f.write_str("BFD strict mode"),
             Self::Unknown { code, value } => write!(f, "capability {code} ({} octets)", value.len()),
         }
     }
@@ -158,6 +161,7 @@ impl Capability {
             Self::EnhancedRouteRefresh => 70,
             Self::LongLivedGracefulRestart(_) => 71,
             Self::Fqdn { .. } => 73,
+            Self::BfdStrictMode => 74,
             Self::Unknown { code, .. } => *code,
         }
     }
@@ -182,6 +186,7 @@ impl Capability {
             70 if value.is_empty() => Some(Self::EnhancedRouteRefresh),
             71 => long_lived(value),
             73 => fqdn(value),
+            74 if value.is_empty() => Some(Self::BfdStrictMode),
             _ => None,
         };
         Ok(known.unwrap_or_else(|| Self::Unknown { code, value: value.to_vec() }))
@@ -202,7 +207,8 @@ impl Capability {
                 out.extend_from_slice(&family.afi.0.to_be_bytes());
                 out.extend_from_slice(&[0, family.safi.0]);
             }
-            Self::RouteRefresh | Self::EnhancedRouteRefresh | Self::ExtendedMessage => {}
+            Self::RouteRefresh | Self::EnhancedRouteRefresh | Self::ExtendedMessage | Self::BfdStrictMode => {
+            }
             Self::OutboundRouteFiltering(entries) => push_filters(entries, out),
             Self::FourOctetAs(asn) => out.extend_from_slice(&asn.0.to_be_bytes()),
             Self::ExtendedNextHop(entries) => {
@@ -411,6 +417,7 @@ mod tests {
                 &[3, 16, 0, 1, 0, 1, 2, 64, 3, 65, 1, 0, 2, 0, 1, 1, 64, 2],
             ),
             (fqdn, &[73, 7, 2, b'r', b'1', 3, b'l', b'a', b'b']),
+            (Capability::BfdStrictMode, &[74, 0]),
             (Capability::Unknown { code: 200, value: vec![1, 2] }, &[200, 2, 1, 2]),
         ]
     }
@@ -433,7 +440,7 @@ mod tests {
 
     #[test]
     fn a_broken_optional_capability_is_as_if_unknown() {
-        let bodies: [(u8, &[u8]); 12] = [
+        let bodies: [(u8, &[u8]); 13] = [
             (2, &[1]),
             (7, &[8, 0]),
             (7, &[8, 0, 1, 0]),
@@ -446,6 +453,7 @@ mod tests {
             (64, &[0, 0, 1]),
             (69, &[0, 1, 1]),
             (73, &[9, b'x']),
+            (74, &[1]),
         ];
         for (code, value) in bodies {
             let expected = Capability::Unknown { code, value: value.to_vec() };

@@ -335,6 +335,7 @@ impl Neighbor {
             rules: self.source.session.clone(),
             add_path: self.source.add_path.clone(),
             bgpsec: self.source.bgpsec.clone(),
+            bfd: self.source.bfd.clone(),
             ..session::PeerConfig::new(self.local_asn(settings), settings.router_id, self.asn.clone())
         }
     }

@@ -103,6 +103,7 @@ impl Reporter {
                 info!(event = "connect-failed", peer, %address, "{event}");
                 slot.failed.clone_from(why);
             }
+            SessionEvent::AwaitsBfd(_) => info!(event = "bfd-awaited", peer, %address, "{event}"),
             SessionEvent::Established(_) => info!(event = "session-up", peer, %address, "{event}"),
             SessionEvent::Down(_) => warn!(event = "session-down", peer, %address, "{event}"),
             SessionEvent::RefreshTooEarly(_) | SessionEvent::RefreshTooLong(_) => {
@@ -346,6 +347,7 @@ fn about(event: &SessionEvent) -> About {
         | SessionEvent::Refused(_)
         | SessionEvent::CollisionLost(_)
         | SessionEvent::OpenFailed(..)
+        | SessionEvent::AwaitsBfd(_)
         | SessionEvent::WithoutCapabilities => About::Connections,
     }
 }

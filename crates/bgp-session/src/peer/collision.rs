@@ -29,14 +29,24 @@ impl Peer {
             }
             // The peer may have given it up already, for this one.
             Some(Phase::OpenSent) => {}
-            Some(Phase::OpenConfirm(_)) if role(slot) == Some(preserved) => self.lose(other, now),
+            Some(Phase::AwaitsBfd { .. } | Phase::OpenConfirm(_)) if role(slot) == Some(preserved) => {
+                self.lose(other, now);
+            }
             // RFC 4724 section 5 gives the session up as soon as the peer connects anew. We wait until the
             // peer confirms the new one: a connection that crossed the session's coming up is no restart.
             Some(Phase::Established(session)) if session.negotiated.peer_restarts_gracefully() => {}
-            Some(Phase::OpenConfirm(_) | Phase::Established(_)) => return self.lose(slot, now),
+            Some(Phase::AwaitsBfd { .. } | Phase::OpenConfirm(_) | Phase::Established(_)) => {
+                return self.lose(slot, now);
+            }
         }
+        let waits = negotiated.bfd_strict && !self.bfd_releases();
         let (connections, mut cx) = self.parts(now);
-        if let Some(connection) = &mut connections[slot] {
+        let Some(connection) = &mut connections[slot] else { return };
+        if waits {
+            connection.await_bfd(negotiated, &mut cx);
+            let role = connection.role;
+            self.out.log(SessionEvent::AwaitsBfd(role));
+        } else {
             connection.confirm(negotiated, &mut cx);
         }
     }
@@ -71,7 +81,7 @@ impl Peer {
         match self.connections[other].as_ref().map(|rival| &rival.phase) {
             None => {}
             Some(Phase::Connect) => _ = self.drop_dial(),
-            Some(Phase::OpenSent | Phase::OpenConfirm(_)) => self.lose(other, now),
+            Some(Phase::OpenSent | Phase::AwaitsBfd { .. } | Phase::OpenConfirm(_)) => self.lose(other, now),
             Some(Phase::Established(_)) => _ = self.finish(other, DownReason::Replaced, now),
         }
         let (connections, mut cx) = self.parts(now);

@@ -69,10 +69,12 @@ impl Peer {
         }
         match ended.phase {
             // RFC 4271 section 8.2.2: on to Active, and no failure is counted. A peer that is Idle says so, or just closes.
-            Phase::OpenSent if is_no_failure => self.restart_connect_retry(now),
-            Phase::Connect | Phase::OpenSent | Phase::OpenConfirm(_) | Phase::Established(_) => {
-                self.fail(now);
-            }
+            Phase::OpenSent | Phase::AwaitsBfd { .. } if is_no_failure => self.restart_connect_retry(now),
+            Phase::Connect
+            | Phase::OpenSent
+            | Phase::AwaitsBfd { .. }
+            | Phase::OpenConfirm(_)
+            | Phase::Established(_) => self.fail(now),
         }
     }
 
@@ -132,7 +134,7 @@ impl Peer {
             DownReason::Received(notification) => {
                 self.history.last_received = Some(Noted { at: now, notification: notification.clone() });
             }
-            DownReason::Stopped(_) | DownReason::Sent(_) | DownReason::Replaced => {}
+            DownReason::Stopped(_) | DownReason::Sent(_) | DownReason::BfdDown | DownReason::Replaced => {}
         }
         self.out.push(Output::Close(id));
         Some(ended)
@@ -170,6 +172,9 @@ fn farewell(reason: &DownReason, session: Option<&Established>) -> Option<Notifi
         DownReason::Stopped(reason) if stays && reason.is_final() => Some(reason.notification().hard_reset()),
         DownReason::Stopped(reason) => Some(reason.notification()),
         DownReason::Sent(notification) => Some(notification.clone()),
+        // RFC 9384 section 3: its routes are not to stay, nor ours there.
+        DownReason::BfdDown if stays => Some(Notification::cease(CeaseSubcode::BfdDown).hard_reset()),
+        DownReason::BfdDown => Some(Notification::cease(CeaseSubcode::BfdDown)),
         DownReason::Replaced => Some(Notification::cease(CeaseSubcode::ConnectionCollisionResolution)),
         DownReason::Received(_) | DownReason::Lost(_) => None,
     }

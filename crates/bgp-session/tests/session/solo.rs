@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_bgp_session::{
-    ConnId, Disposition, GracefulRestart, Input, Output, Peer, PeerAsn, PeerConfig, SessionRules, State,
-    Timer,
+    ConnId, Disposition, GracefulRestart, Input, Output, Peer, PeerAsn, PeerBfd, PeerConfig, SessionRules,
+    State, Timer,
 };
 use holdfast_bgp_wire::{
     Capability, GracefulFamily, HEADER_LEN, MAX_LEN, MessageType, Notification, Open, next_message,
@@ -63,6 +63,18 @@ pub(crate) fn graceful_open() -> Open {
     open
 }
 
+/// The same with BFD, which the session has to wait for.
+pub(crate) fn strict(config: PeerConfig) -> PeerConfig {
+    PeerConfig { bfd: Some(PeerBfd { strict: true, ..PeerBfd::default() }), ..config }
+}
+
+/// As [`peer_open`], of a peer that waits for BFD, too.
+pub(crate) fn strict_open() -> Open {
+    let mut open = peer_open();
+    open.capabilities.push(Capability::BfdStrictMode);
+    open
+}
+
 pub(crate) struct Solo {
     pub(crate) peer: Peer,
     pub(crate) now: Instant,
@@ -88,6 +100,22 @@ impl Solo {
         solo.feed(Input::Closed(DIALLED, None));
         assert_eq!(solo.peer.state(), State::Idle);
         solo
+    }
+
+    /// A peer in OpenSent, with both OPENs exchanged, that waits for BFD.
+    pub(crate) fn awaiting_bfd() -> Self {
+        let mut solo = Self::new(strict(config()));
+        solo.advance_to(State::OpenSent);
+        solo.feed_open(DIALLED, &strict_open());
+        assert!(solo.peer.state() == State::OpenSent && solo.peer.awaits_bfd());
+        solo
+    }
+
+    /// Another configuration of BFD.
+    pub(crate) fn change_bfd(&mut self, bfd: Option<PeerBfd>) -> Vec<Output> {
+        self.peer.change_bfd(bfd, self.now);
+        self.disposition = Disposition::Done;
+        std::iter::from_fn(|| self.peer.poll_output()).collect()
     }
 
     pub(crate) fn advance_to(&mut self, state: State) {

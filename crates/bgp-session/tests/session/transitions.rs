@@ -3,7 +3,7 @@
 
 use std::{fmt::Write, io, time::Duration};
 
-use holdfast_bgp_session::{Disposition, Input, Output, State, StopReason, Timer};
+use holdfast_bgp_session::{Bfd, Disposition, Input, Output, PeerBfd, State, StopReason, Timer};
 use holdfast_bgp_wire::{MessageType, Notification, Open};
 
 use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, peer_open, router_id, sent};
@@ -12,12 +12,18 @@ use crate::tests::session::solo::{ACCEPTED, DIALLED, Solo, peer_open, router_id,
 type Setup = fn() -> Solo;
 
 /// Idle is in the table twice: stopped, and held after a failure.
-const STATES: [(&str, Setup); 7] = [
+const STATES: [(&str, Setup); 9] = [
     ("Idle", || Solo::in_state(State::Idle)),
     ("Idle (held)", Solo::held),
     ("Connect", || Solo::in_state(State::Connect)),
     ("Active", || Solo::in_state(State::Active)),
     ("OpenSent", || Solo::in_state(State::OpenSent)),
+    ("BfdPending", Solo::awaiting_bfd),
+    ("BfdConfirm", || {
+        let mut solo = Solo::awaiting_bfd();
+        solo.feed_keepalive(DIALLED);
+        solo
+    }),
     ("OpenConfirm", || Solo::in_state(State::OpenConfirm)),
     ("Established", || Solo::in_state(State::Established)),
 ];
@@ -25,8 +31,8 @@ const STATES: [(&str, Setup); 7] = [
 /// What happens to a peer; `None` if it cannot, because the timer does not run.
 type Event = fn(&mut Solo) -> Option<Vec<Output>>;
 
-/// The events of RFC 4271 section 8.1 and RFC 9687 with their numbers.
-const EVENTS: [(&str, Event); 22] = [
+/// The events of RFC 4271 section 8.1, RFC 9687 and draft-ietf-idr-bgp-bfd-strict-mode section 4 with their numbers.
+const EVENTS: [(&str, Event); 28] = [
     ("1 ManualStart", |s| Some(s.feed(Input::Start))),
     ("2 ManualStop", |s| Some(s.feed(Input::Stop(StopReason::AdminShutdown(String::new()))))),
     ("8 AutomaticStop", |s| Some(s.feed(Input::Stop(StopReason::OutOfResources)))),
@@ -52,6 +58,15 @@ const EVENTS: [(&str, Event); 22] = [
         Some(s.feed(Input::UpdateRefused(DIALLED, error)))
     }),
     ("29 SendHoldTimer_Expires", nothing_can_be_sent),
+    ("30 BfdAdminDown", |s| Some(s.feed(Input::Bfd(Bfd::AdminDown)))),
+    ("31 BfdDown", bfd_fails),
+    ("32 BfdUp", |s| Some(s.feed(Input::Bfd(Bfd::Up)))),
+    ("33 BfdDisabled", |s| Some(s.change_bfd(None))),
+    ("34 BfdHoldTimerExpires", |s| s.fire(Timer::BfdHold)),
+    ("35 BfdStrictConfigChanged", |s| {
+        let was_strict = s.peer.config().bfd.as_ref().is_some_and(|bfd| bfd.strict);
+        Some(s.change_bfd(Some(PeerBfd { strict: !was_strict, ..PeerBfd::default() })))
+    }),
     ("- a sign of life", |s| Some(s.feed(Input::Heard))),
     ("- ROUTE-REFRESH", |s| Some(s.feed(Input::Message(DIALLED, MessageType::RouteRefresh, &[0, 1, 0, 1])))),
 ];
@@ -60,6 +75,14 @@ const EVENTS: [(&str, Event); 22] = [
 fn open_on_the_peers_connection(solo: &mut Solo) -> Option<Vec<Output>> {
     solo.feed(Input::Accepted(ACCEPTED));
     Some(solo.feed_open(ACCEPTED, &Open { router_id: router_id(9), ..peer_open() }))
+}
+
+/// It was up before, unless that is what is waited for.
+fn bfd_fails(solo: &mut Solo) -> Option<Vec<Output>> {
+    if !solo.peer.awaits_bfd() {
+        solo.feed(Input::Bfd(Bfd::Up));
+    }
+    Some(solo.feed(Input::Bfd(Bfd::Down { independent: true })))
 }
 
 /// The peer lives, but takes nothing.

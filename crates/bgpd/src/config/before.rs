@@ -42,6 +42,7 @@ pub(crate) fn peer(old: &api::Peer) -> Result<Peer, XrlError> {
             },
         },
         bgpsec: Bgpsec::default(),
+        bfd: None,
         nonstop: old.nonstop,
         damping: old.damping,
         group: some(&old.group),

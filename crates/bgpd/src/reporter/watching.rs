@@ -5,7 +5,7 @@ use std::{net::IpAddr, rc::Rc};
 use holdfast_api::bgp::v1::{self as api, WatchRequest, watch_event::What, watched_down::Reason};
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{DownReason, State};
-use holdfast_bgp_wire::Open;
+use holdfast_bgp_wire::{CeaseSubcode, Notification, Open};
 use holdfast_types::octets;
 
 use super::Reporter;
@@ -48,6 +48,7 @@ impl Reporter {
             DownReason::Sent(notification) => (Reason::Sent, notification.encode()),
             DownReason::Received(notification) => (Reason::Received, notification.encode()),
             DownReason::Lost(_) | DownReason::Replaced => (Reason::Lost, Vec::new()),
+            DownReason::BfdDown => (Reason::Sent, Notification::cease(CeaseSubcode::BfdDown).encode()),
             DownReason::Stopped(_) => (Reason::Stopped, Vec::new()),
         };
         let down = api::WatchedDown { number: index.0.into(), reason: reason.into(), notification };

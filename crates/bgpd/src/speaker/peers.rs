@@ -67,6 +67,7 @@ impl Speaker {
         let before = std::mem::replace(&mut slot.neighbor, neighbor);
         let asn = slot.session.negotiated().map(|negotiated| negotiated.asn);
         slot.session.change_rules(slot.neighbor.source.session.clone(), now);
+        slot.session.change_bfd(slot.neighbor.source.bfd.clone(), now);
         if let Some((id, _)) = slot.session.connection()
             && let Some((slot, connection)) = self.sessions.both_mut((index, id))
             && !slot.neighbor.source.nonstop
