@@ -189,6 +189,12 @@ impl Bgp {
                     speaker.sessions.dialing(key, (self.dial)(Rc::clone(self), key, peer));
                 }
                 Effect::Keep(key) => self.keep(&speaker, key),
+                Effect::Follow(index) => {
+                    let slot = speaker.sessions.slot_mut(index);
+                    slot.and_then(|slot| slot.bfd.as_mut())
+                        .into_iter()
+                        .for_each(|it| self.follow_bfd(index, it));
+                }
             }
         }
         if let Some(log) = &speaker.protection.log {

@@ -66,6 +66,11 @@ impl Context {
         }
     }
 
+    /// The VRF; `None`: the default table.
+    pub(crate) fn vrf(&self) -> Option<&str> {
+        self.vrf.as_deref()
+    }
+
     /// The one of this class that has to do with the same table.
     pub(crate) async fn client<C: Client>(&self, class: &str) -> Result<C, XrlError> {
         match &self.vrf {

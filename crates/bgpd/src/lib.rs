@@ -5,6 +5,7 @@
 //! manager and the operator. All of that is there once for the default table, and once for each VRF (`vrf`).
 
 mod apply;
+mod bfd;
 mod bgp;
 mod config;
 mod connection;

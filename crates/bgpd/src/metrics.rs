@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use holdfast_bgp_pipeline::{Drops, Limits, PeerIndex};
-use holdfast_bgp_session::State;
+use holdfast_bgp_session::{Bfd, State};
 use holdfast_bgp_wire::MessageType;
 use holdfast_process::metrics::{Metric, Metrics, Queue, Sheet};
 use holdfast_types::Family;
@@ -113,6 +113,10 @@ static BGPSEC_INCOMPLETE: Metric = Metric::gauge(
     "Whether the session has not agreed on all of BGPsec that is configured",
 );
 
+static BFD_UP: Metric = Metric::gauge("holdfast_bgp_peer_bfd_up", "Whether BFD says that packets arrive");
+static BFD_FAILURES: Metric =
+    Metric::counter("holdfast_bgp_peer_bfd_failures", "How often BFD was up and has failed");
+
 static RANGE_PEERS: Metric = Metric::gauge("holdfast_bgp_range_peers", "Peers of the listen range");
 static RANGE_GONE: Metric =
     Metric::counter("holdfast_bgp_range_peers_gone", "Peers of the listen range that are gone");
@@ -125,7 +129,7 @@ static RANGE_DROPS: Metric = Metric::counter(
 
 static OF_RANGES: [&Metric; 4] = [&RANGE_PEERS, &RANGE_GONE, &RANGE_ESTABLISHED, &RANGE_DROPS];
 
-static OF_PEERS: [&Metric; 20] = [
+static OF_PEERS: [&Metric; 22] = [
     &UP,
     &STATE,
     &INFO,
@@ -146,6 +150,8 @@ static OF_PEERS: [&Metric; 20] = [
     &BGPSEC_UNVERIFIED,
     &BGPSEC_QUEUED,
     &BGPSEC_INCOMPLETE,
+    &BFD_UP,
+    &BFD_FAILURES,
 ];
 
 /// From now on the numbers of what runs can be read.
@@ -273,6 +279,10 @@ fn peer(sheet: &mut Sheet, speaker: &Speaker, index: PeerIndex, slot: &Slot) {
     routes(sheet, speaker, index, slot);
     if slot.neighbor.source.bgpsec.is_on() {
         bgpsec(sheet, speaker, index, slot);
+    }
+    if slot.bfd.is_some() {
+        sheet.add(&BFD_UP, &of_peer, (session.bfd() == Bfd::Up).into());
+        sheet.add(&BFD_FAILURES, &of_peer, slot.bfd_failures);
     }
     if let Some(connection) = connection {
         let queued = connection.queued();

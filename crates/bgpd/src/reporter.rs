@@ -19,6 +19,7 @@ use tracing::{debug, error, info, warn};
 
 use self::lines::{About, Lines};
 use crate::{
+    bfd::diagnostic,
     config::Neighbor,
     nonstop::Unprotected,
     points::Points,
@@ -115,6 +116,14 @@ impl Reporter {
             SessionEvent::OpenFailed(..) | SessionEvent::WithoutCapabilities => {
                 info!(event = "session-failed", peer, %address, "{event}");
             }
+        }
+    }
+
+    /// BFD was up, and is down.
+    pub(crate) fn bfd_down(&mut self, slot: &Slot, number: u32, now: Instant) {
+        if self.may(slot, now) {
+            let (peer, address) = (&slot.neighbor.name, &slot.neighbor.location);
+            warn!(event = "bfd-down", peer, %address, "BFD is down: {}", diagnostic(number));
         }
     }
 

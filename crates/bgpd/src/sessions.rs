@@ -4,6 +4,7 @@
 //! [`Speaker`](crate::speaker::Speaker)'s, which asks here who a peer is and what of it is under way.
 
 mod awaited;
+mod bfd;
 mod connections;
 pub(crate) mod cost;
 pub(crate) mod facts;
@@ -42,6 +43,8 @@ pub(crate) enum Effect {
     Dial(Key, String),
     /// Give the keeper a copy of this connection's descriptor: its session is in the log.
     Keep(Key),
+    /// Follow the BFD session of this peer.
+    Follow(PeerIndex),
 }
 
 /// Peers, their sessions and their connections.

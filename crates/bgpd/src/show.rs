@@ -16,6 +16,7 @@ use holdfast_damping::Flaps;
 use holdfast_types::{Family, Prefix, RouterId};
 
 use crate::{
+    bfd::{DEFAULT_PROFILE, Following, Wanted, diagnostic, state_name},
     config::{Neighbor, Range},
     last_error::last_error,
     nonstop,
@@ -242,7 +243,32 @@ pub(crate) fn neighbor(speaker: &Speaker, index: PeerIndex, now: Instant) -> Opt
             .map_or(0, |_| slot.neighbor.orf.len() as u32),
         cost: Some(cost(&slot.cost, speaker.pipeline.kept_octets(index), now)),
         bgpsec: slot.neighbor.source.bgpsec.is_on().then(|| bgpsec(speaker, index, slot)),
+        bfd: slot.bfd.as_ref().map(|following| bfd(slot, following, now)),
     })
+}
+
+fn bfd(slot: &Slot, following: &Following, now: Instant) -> api::NeighborBfd {
+    let Wanted { local, hops, profile, .. } = &following.wanted;
+    let shown = api::NeighborBfd {
+        profile: profile.clone().unwrap_or_else(|| DEFAULT_PROFILE.to_owned()),
+        hops: hops.name().into(),
+        local_address: local.map(|local| local.to_string()).unwrap_or_default(),
+        strict: slot.session.config().bfd.as_ref().is_some_and(|bfd| bfd.strict),
+        awaited: slot.session.awaits_bfd(),
+        ..api::NeighborBfd::default()
+    };
+    let Some((said, at)) = &following.said else { return shown };
+    let diagnostic = |number| if number == 0 { String::new() } else { diagnostic(number).into() };
+    api::NeighborBfd {
+        state: state_name(said.state()).into(),
+        remote_state: state_name(said.remote_state()).into(),
+        diagnostic: diagnostic(said.diagnostic),
+        remote_diagnostic: diagnostic(said.remote_diagnostic),
+        since_milliseconds: said.since_milliseconds + milliseconds(now.saturating_duration_since(*at)),
+        detection_microseconds: said.detection_microseconds,
+        remote_control_plane_independent: said.remote_control_plane_independent,
+        ..shown
+    }
 }
 
 fn bgpsec(speaker: &Speaker, index: PeerIndex, slot: &Slot) -> api::NeighborBgpsec {

@@ -11,6 +11,7 @@
 //! `Reporter` look at peers; beyond that no part knows of another. What is to be done outside (dialling) leaves as
 //! [`Effect`](crate::sessions::Effect)s. The tasks that feed it are in [`crate::tasks`].
 
+mod bfd;
 mod connecting;
 mod limits;
 mod operator;
@@ -140,6 +141,7 @@ impl Speaker {
             self.reporter.watch_state(&mut self.sessions, &self.settings, index);
         }
         self.sessions.note_presence(index);
+        self.follow_bfd(index, now);
         self.sessions.arm(index);
         self.end_dynamic(index);
     }

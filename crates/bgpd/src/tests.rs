@@ -3,6 +3,7 @@
 //! `process` is the whole process for the others.
 
 mod awaited;
+mod bfd;
 mod carried;
 mod corpora;
 mod door;

@@ -7,13 +7,13 @@ use std::{
 
 use holdfast_api::bgp::v1::HeldConfiguration;
 use holdfast_bgp_pipeline::{Direction, Drops};
-use holdfast_bgp_session::{ConnId, Level, LimitWatch, Peer, State};
+use holdfast_bgp_session::{Bfd, ConnId, Level, LimitWatch, Peer, State};
 use holdfast_bgp_wire::update::AsSets;
 use holdfast_types::Family;
 use tokio::task::AbortHandle;
 
 use super::cost::Cost;
-use crate::{config::Neighbor, last_error::last_error, ranges::Totals};
+use crate::{bfd::Following, config::Neighbor, last_error::last_error, ranges::Totals};
 
 /// After so long without an UPDATE a peer that does not offer End-of-RIB has sent its table.
 const QUIET: Duration = Duration::from_secs(3);
@@ -64,6 +64,10 @@ pub(crate) struct Slot {
     pub(super) dialing: HashMap<ConnId, Option<AbortHandle>>,
     pub(super) deadline: Option<Instant>,
     pub(crate) cost: Cost,
+    /// Its BFD session, if it has one.
+    pub(crate) bfd: Option<Following>,
+    /// How often that was up and has failed.
+    pub(crate) bfd_failures: u64,
 }
 
 impl Slot {
@@ -92,6 +96,8 @@ impl Slot {
             dialing: HashMap::new(),
             deadline: None,
             cost: Cost::default(),
+            bfd: None,
+            bfd_failures: 0,
         }
     }
 
@@ -103,6 +109,7 @@ impl Slot {
             next_hop_v4: source.next_hop_ipv4.map(|own| own.octets().into()).unwrap_or_default(),
             next_hop_v6: source.next_hop_ipv6.map(|own| own.octets().into()).unwrap_or_default(),
             accepts_as_sets: self.as_sets == AsSets::Accept,
+            bfd_up: self.session.bfd() == Bfd::Up,
         }
     }
 

@@ -70,6 +70,9 @@ impl Speaker {
     pub(crate) fn notice(&mut self, index: PeerIndex, before: &HeldConfiguration, now: Instant) {
         let Some(configuration) = self.sessions.slot(index).map(Slot::configuration) else { return };
         let next_hops = |of: &HeldConfiguration| (of.next_hop_v4.clone(), of.next_hop_v6.clone());
+        if before.bfd_up {
+            self.bfd_was_up(index, now);
+        }
         // The journal does not know our addresses.
         if next_hops(&configuration) != next_hops(before) {
             self.announce_again(index, now);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use holdfast_api::bgp::v1::{
-    BgpClient, Cost, Drop, FamilyState, Neighbor, NeighborBgpsec, PrefixLimit, RangeTotals,
+    BgpClient, Cost, Drop, FamilyState, Neighbor, NeighborBfd, NeighborBgpsec, PrefixLimit, RangeTotals,
     ShowNeighborsRequest, ShowRangesRequest, SummaryPeer,
 };
 use holdfast_xrl::{ErrorKind, XrlError};
@@ -109,6 +109,41 @@ fn write_range(range: &RangeTotals, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// The BFD session, with FRR's keys where it has them.
+fn bfd_json(bfd: &NeighborBfd) -> Value {
+    let status = match bfd.state.as_str() {
+        "up" => "Up",
+        "down" => "Down",
+        "init" => "Init",
+        "admin-down" => "Admin-Down",
+        _ => "Unknown",
+    };
+    let mut value = json!({
+        "type": match bfd.hops.as_str() {
+            "single" => "single hop",
+            "multiple" => "multi hop",
+            _ => "automatic",
+        },
+        "status": status,
+        "profile": bfd.profile,
+        "strict": bfd.strict,
+        "awaited": bfd.awaited,
+        "since_ms": bfd.since_milliseconds,
+        "detection_us": bfd.detection_microseconds,
+        "remote_control_plane_independent": bfd.remote_control_plane_independent,
+    });
+    let texts = [
+        ("remote_state", &bfd.remote_state),
+        ("diagnostic", &bfd.diagnostic),
+        ("remote_diagnostic", &bfd.remote_diagnostic),
+        ("local_address", &bfd.local_address),
+    ];
+    for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        value[key] = text.as_str().into();
+    }
+    value
+}
+
 /// BGPsec on the session, and what is known of the peer's routes.
 pub(super) fn bgpsec_json(bgpsec: &NeighborBgpsec) -> Value {
     json!({
@@ -183,6 +218,9 @@ pub(super) fn to_json(neighbor: &Neighbor, peer: &SummaryPeer) -> Value {
     if let Some(bgpsec) = &neighbor.bgpsec {
         value["bgpsec"] = bgpsec_json(bgpsec);
     }
+    if let Some(bfd) = &neighbor.bfd {
+        value["peerBfdInfo"] = bfd_json(bfd);
+    }
     let texts = [
         ("nbrDesc", &peer.description),
         ("lastResetDueTo", &neighbor.last_reset),
@@ -217,7 +255,7 @@ fn exchange(sent: bool, received: bool) -> &'static str {
 
 /// FRR's key of a capability that is shown as text, and the family it is about where it stands for one.
 fn capability_key(text: &str) -> (String, Option<&str>) {
-    const KEYS: [(&str, &str); 12] = [
+    const KEYS: [(&str, &str); 13] = [
         ("long-lived graceful restart", "longLivedGracefulRestart"),
         ("four-octet AS", "4byteAs"),
         ("route refresh", "routeRefresh"),
@@ -227,6 +265,7 @@ fn capability_key(text: &str) -> (String, Option<&str>) {
         ("graceful restart", "gracefulRestart"),
         ("add-path", "addPath"),
         ("BGPsec", "bgpsec"),
+        ("BFD strict mode", "bfdStrictMode"),
         ("outbound route filtering", "outboundRouteFiltering"),
         ("host name", "hostName"),
         ("role", "role"),
@@ -437,9 +476,35 @@ fn write_session(neighbor: &Neighbor, peer: &SummaryPeer, out: &mut dyn Write) -
     if let Some(bgpsec) = &neighbor.bgpsec {
         write_bgpsec(bgpsec, out)?;
     }
+    if let Some(bfd) = &neighbor.bfd {
+        write_bfd(bfd, out)?;
+    }
     writeln!(out, "  Messages: sent {}, received {}", peer.messages_sent, peer.messages_received)?;
     for count in &neighbor.messages {
         writeln!(out, "    {:<14} sent {}, received {}", count.kind, count.sent, count.received)?;
+    }
+    Ok(())
+}
+
+/// The first line what it says, the second why it was not up.
+fn write_bfd(bfd: &NeighborBfd, out: &mut dyn Write) -> io::Result<()> {
+    let state = if bfd.state.is_empty() { "not known yet" } else { bfd.state.as_str() };
+    let since = match bfd.state.as_str() {
+        "" => String::new(),
+        _ => format!(" for {}", uptime(bfd.since_milliseconds.max(1))),
+    };
+    let detection = match bfd.detection_microseconds {
+        0 => String::new(),
+        micros => format!(", a failure is found after {:.1} ms", micros as f64 / 1000.0),
+    };
+    let strict = match (bfd.strict, bfd.awaited) {
+        (_, true) => ", the session waits for it",
+        (true, false) => ", strict",
+        (false, false) => "",
+    };
+    writeln!(out, "  BFD: {state}{since}, profile {}, hops {}{strict}{detection}", bfd.profile, bfd.hops)?;
+    if !bfd.diagnostic.is_empty() {
+        writeln!(out, "    last down: {}", bfd.diagnostic)?;
     }
     Ok(())
 }

@@ -1,0 +1,191 @@
+//! What BFD says of the paths to peers, from the process `bfd`: a stream for each peer that wants to know.
+//!
+//! A peer is followed while it is enabled and its address is known, whether its session is up or not. Whatever happens to
+//! `bfd`, its last word holds: only who is followed says that a path has failed.
+
+use std::{
+    net::IpAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::bfd::v1::{BfdClient, FollowRequest, Hops, SessionState, State};
+use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_session::Bfd;
+use holdfast_config::schema::BfdHops;
+use holdfast_types::octets;
+use holdfast_xrl::{ErrorKind, XrlError};
+use tokio::{task::AbortHandle, time::sleep};
+use tracing::{debug, warn};
+
+use crate::bgp::Bgp;
+
+/// The process that is asked, of whichever table.
+const CLASS: &str = "bfd";
+/// What a profile is called where none is named.
+pub(crate) const DEFAULT_PROFILE: &str = "default";
+/// Pause between two lives of `bfd`.
+const RETRY: Duration = Duration::from_millis(200);
+/// The longest, where it refuses each time.
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// The BFD session of a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) remote: IpAddr,
+    /// `None`: the kernel chooses.
+    pub(crate) local: Option<IpAddr>,
+    /// Of a link-local neighbour; otherwise empty.
+    pub(crate) interface: Box<str>,
+    pub(crate) hops: BfdHops,
+    /// `None`: the default one.
+    pub(crate) profile: Option<String>,
+}
+
+impl Wanted {
+    /// Whether it is the same session, whatever its profile.
+    pub(crate) fn is_same_session(&self, other: &Self) -> bool {
+        let Self { remote, local, interface, hops, profile: _ } = self;
+        (remote, local, interface, hops) == (&other.remote, &other.local, &other.interface, &other.hops)
+    }
+
+    fn request(&self, vrf: &str) -> FollowRequest {
+        let hops = match self.hops {
+            BfdHops::Automatic => Hops::Automatic,
+            BfdHops::Single => Hops::Single,
+            BfdHops::Multiple => Hops::Multiple,
+        };
+        FollowRequest {
+            vrf: vrf.to_owned(),
+            remote: octets(self.remote),
+            local: self.local.map(octets).unwrap_or_default(),
+            interface: self.interface.to_string(),
+            hops: hops.into(),
+            profile: self.profile.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// A peer's part in its BFD session.
+#[derive(Debug)]
+pub(crate) struct Following {
+    pub(crate) wanted: Wanted,
+    /// What was said last, and when.
+    pub(crate) said: Option<(SessionState, Instant)>,
+    /// Who follows; nobody where no task runs.
+    task: Option<Task>,
+    /// Who has followed the same session by another profile, until this one is told of it.
+    before: Option<Task>,
+}
+
+impl Following {
+    /// In the place of another one, of which all but the profile may stay.
+    pub(crate) fn new(wanted: Wanted, before: Option<Self>) -> Self {
+        match before.filter(|before| before.wanted.is_same_session(&wanted)) {
+            Some(Self { said, task, .. }) => Self { wanted, said, task: None, before: task },
+            None => Self { wanted, said: None, task: None, before: None },
+        }
+    }
+}
+
+/// Ends with whoever has it.
+#[derive(Debug)]
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Bgp {
+    /// Follows the BFD session of a peer from now on.
+    pub(crate) fn follow_bfd(self: &Rc<Self>, index: PeerIndex, following: &mut Following) {
+        let request = following.wanted.request(self.surroundings.vrf().unwrap_or_default());
+        let before = following.before.take();
+        following.task = Some(Task(self.spawn(follow(Rc::clone(self), index, request, before))));
+    }
+}
+
+async fn follow(bgp: Rc<Bgp>, index: PeerIndex, request: FollowRequest, mut before: Option<Task>) {
+    let (mut said, mut pause) = (String::new(), RETRY);
+    loop {
+        let error = life(&bgp, index, &request, &mut before).await;
+        let is_gone =
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Disconnected | ErrorKind::NotFound);
+        pause = if is_gone { RETRY } else { LONGEST_RETRY.min(2 * pause) };
+        let error = error.to_string();
+        if !is_gone && said != error {
+            let peer = bgp.speaker.borrow().sessions.slot(index).map(|slot| slot.neighbor.name.clone());
+            warn!(event = "bfd-refused", peer, "there is no BFD session to the peer: {error}");
+            said = error;
+        } else {
+            debug!(peer = index.0, "BFD of a peer is not told: {error}");
+        }
+        sleep(pause).await;
+    }
+}
+
+/// The life of one `bfd`; what ended it.
+async fn life(
+    bgp: &Rc<Bgp>,
+    index: PeerIndex,
+    request: &FollowRequest,
+    before: &mut Option<Task>,
+) -> XrlError {
+    let client: BfdClient = match bgp.surroundings.resolver.wait_for(CLASS).await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let mut stream = client.follow(request.clone());
+    let mut is_first = true;
+    loop {
+        match stream.next().await {
+            Ok(Some(state)) => {
+                drop(before.take());
+                let is_new = std::mem::take(&mut is_first) && state.diagnostic == NO_DIAGNOSTIC;
+                bgp.with(|speaker, now| speaker.bfd_says(index, state, is_new, now));
+            }
+            Ok(None) => return XrlError::unavailable("it has ended its stream"),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// RFC 5880 section 4.1: the session has not been up since it began.
+const NO_DIAGNOSTIC: u32 = 0;
+
+/// What a session of BGP makes of it.
+pub(crate) fn read(state: &SessionState) -> Bfd {
+    match (state.state(), state.remote_state()) {
+        (State::Up, _) => Bfd::Up,
+        (State::AdminDown, _) | (_, State::AdminDown) => Bfd::AdminDown,
+        (State::Down | State::Init, _) => Bfd::Down { independent: state.remote_control_plane_independent },
+    }
+}
+
+/// The diagnostics of RFC 5880 section 4.1 and RFC 6428 section 3.4.3, as far as they concern a peer.
+pub(crate) fn diagnostic(number: u32) -> &'static str {
+    match number {
+        0 => "no diagnostic",
+        1 => "control detection time expired",
+        2 => "echo function failed",
+        3 => "neighbor signaled session down",
+        4 => "forwarding plane reset",
+        5 => "path down",
+        6 => "concatenated path down",
+        7 => "administratively down",
+        8 => "reverse concatenated path down",
+        _ => "unknown diagnostic",
+    }
+}
+
+/// As operators know the states.
+pub(crate) fn state_name(state: State) -> &'static str {
+    match state {
+        State::AdminDown => "admin-down",
+        State::Down => "down",
+        State::Init => "init",
+        State::Up => "up",
+    }
+}
