@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use holdfast_rib::{Interface, InterfaceAddress, NexthopSet, OriginConfig, Rib, RibConfig, RouteAction};
+use holdfast_rib::{
+    Interface, InterfaceAddress, Neighbor, Nexthop, NexthopSet, Nexthops, OriginConfig, Rib, RibConfig,
+    RouteAction,
+};
 use holdfast_types::{HashKey, IpPrefix, Ipv4Prefix};
 
 const GATEWAYS: u32 = 64;
@@ -41,8 +44,10 @@ fn main() {
     let bgp = rib.add_origin("bgp", OriginConfig::external(20), now).expect("room");
     let address = InterfaceAddress { address: [10, 0, 0, 254].into(), length: 24 };
     rib.interface_changed(Interface { index: 1, name: "eth0".into(), up: true, addresses: vec![address] });
-    let gateways: Vec<_> =
-        (0..GATEWAYS).map(|n| rib.nexthops(bgp, NexthopSet::via([10, 0, 0, n as u8 + 1].into()))).collect();
+    let gateway = |n: u32| [10, 0, 0, (n % GATEWAYS) as u8 + 1].into();
+    let nexthops =
+        |n| Nexthops { set: NexthopSet::via(gateway(n)), backups: vec![Nexthop::via(gateway(n + 1))] };
+    let gateways: Vec<_> = (0..GATEWAYS).map(|n| rib.nexthops(bgp, nexthops(n))).collect();
     let mut numbers = Numbers(7);
     let changes: Vec<_> = prefixes(count)
         .into_iter()
@@ -73,6 +78,12 @@ fn main() {
     rib.fib_attach();
     while rib.poll_fib(BATCH).is_some() {}
     println!("tell everything again: {} ns a route", per(start.elapsed()));
+
+    let start = Instant::now();
+    rib.neighbors_failed([(Neighbor { address: gateway(0), interface: 1 }, true)]);
+    let defined = rib.poll_fib_at_once().len();
+    let elapsed = start.elapsed().as_micros();
+    println!("neighbour failed: {elapsed} us until its routes go another way, by {defined} message");
 
     let start = Instant::now();
     rib.interface_gone(1);

@@ -4,7 +4,7 @@
 //! table is a [`Reader`]: when it is slow nothing grows, when it is new, or so slow that the log is gone, it gets the
 //! whole table between `begin` and `end`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdfast_types::Prefix;
 
@@ -53,6 +53,8 @@ pub(crate) struct Fib {
     pub(crate) rejected: Rejected,
     /// Sets that lead elsewhere since their definition was sent.
     changed: Vec<NexthopSetId>,
+    /// Of these, the ones that are not to wait for batches that are under way.
+    hurried: BTreeSet<NexthopSetId>,
     released: VecDeque<Released>,
     /// Counts handles; one is used again only after 2^32 others.
     last_handle: u32,
@@ -74,6 +76,7 @@ impl Fib {
             (set.fib_handle, set.fib_changed) = (None, false);
         }
         self.changed.clear();
+        self.hurried.clear();
         self.released.clear();
     }
 
@@ -84,6 +87,22 @@ impl Fib {
         {
             self.changed.push(id);
         }
+    }
+
+    /// That is not to wait.
+    pub(crate) fn hurry(&mut self, store: &Store, id: NexthopSetId) {
+        if store.sets.get(id).is_some_and(|set| set.fib_handle.is_some()) {
+            self.hurried.insert(id);
+        }
+    }
+
+    /// Where handles lead that are not to wait. Before a sync begins they are those of an earlier one.
+    pub(crate) fn take_hurried(&mut self, store: &Store) -> BTreeMap<u32, Resolution> {
+        let has_begun = self.reader.as_ref().is_some_and(Reader::has_begun);
+        let hurried = std::mem::take(&mut self.hurried).into_iter().filter(|_| has_begun);
+        let sets = hurried.filter_map(|id| store.sets.get(id));
+        let usable = sets.filter(|set| set.resolution.is_usable());
+        usable.filter_map(|set| Some((set.fib_handle?, set.forwarding().clone()))).collect()
     }
 
     /// The set that had this handle is gone; changes up to `positions` may still concern routes that name it.
@@ -99,7 +118,7 @@ impl Fib {
             let Some(set) = store.sets.get_mut(id) else { continue };
             set.fib_changed = false;
             if let Some(handle) = set.fib_handle.filter(|_| set.resolution.is_usable()) {
-                batch.define.push((handle, set.resolution.clone()));
+                batch.define.push((handle, set.forwarding().clone()));
             }
         }
     }
@@ -115,7 +134,7 @@ impl Fib {
         if set.fib_handle.is_none() {
             self.last_handle = self.last_handle.checked_add(1).unwrap_or(1);
             set.fib_handle = Some(self.last_handle);
-            batch.define.push((self.last_handle, set.resolution.clone()));
+            batch.define.push((self.last_handle, set.forwarding().clone()));
         }
         set.fib_handle
     }

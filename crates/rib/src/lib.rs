@@ -23,7 +23,7 @@
 //! After each input, winners, resolutions and registered answers are right. A next hop that leads elsewhere is one
 //! message to the forwarding engine. Only *telling* readers about all routes of a next hop that became usable or
 //! unusable takes a walk, in slices ([`Rib::work`]). An interface that changes costs one lookup for every next hop
-//! in use; everything else costs only what depends on it.
+//! in use; a neighbour that fails costs a look at every set of next hops; everything else costs only what depends on it.
 //!
 //! # Bounds
 //! The log holds [`RibConfig::log_capacity`] changes; a reader that is further behind starts over, and
@@ -36,6 +36,7 @@ mod family;
 mod fib;
 mod interface;
 mod log;
+mod neighbors;
 mod nexthop;
 mod nexthops;
 mod origin;
@@ -62,7 +63,8 @@ mod tests;
 
 pub use fib::FibBatch;
 pub use interface::{Interface, InterfaceAddress};
-pub use nexthop::{InterfaceRef, MAX_MEMBERS, Nexthop, NexthopSet, Resolution, ResolvedNexthop};
+pub use neighbors::Neighbor;
+pub use nexthop::{InterfaceRef, MAX_MEMBERS, Nexthop, NexthopSet, Nexthops, Resolution, ResolvedNexthop};
 pub use nexthops::NexthopSetId;
 pub use origin::{OriginConfig, OriginError, OriginId, OriginKind};
 pub use redist::{RedistBatch, RedistFilter, RedistRoute, SubscriptionId, TooManySubscriptions};

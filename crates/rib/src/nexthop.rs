@@ -57,12 +57,6 @@ impl NexthopSet {
         Self::Forward(vec![Nexthop::via(gateway)])
     }
 
-    pub(crate) fn truncate(&mut self) {
-        if let Self::Forward(members) = self {
-            members.truncate(MAX_MEMBERS);
-        }
-    }
-
     /// How many it shares its routes among, at least one.
     pub(crate) fn members(&self) -> usize {
         match self {
@@ -71,13 +65,36 @@ impl NexthopSet {
         }
     }
 
-    /// The gateways whose way out has to be found.
-    pub(crate) fn unresolved_gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        let members = match self {
-            Self::Forward(members) => members.as_slice(),
+    pub(crate) fn as_slice(&self) -> &[Nexthop] {
+        match self {
+            Self::Forward(members) => members,
             Self::Blackhole | Self::Unreachable => &[],
-        };
-        members.iter().filter(|member| member.interface.is_none()).filter_map(|member| member.gateway)
+        }
+    }
+}
+
+/// A set of next hops, and what is done while none of its members works.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Nexthops {
+    /// What is done.
+    pub set: NexthopSet,
+    /// The ways that are taken instead while all neighbours that the set leads to have failed
+    /// ([`Rib::neighbors_failed`](crate::Rib::neighbors_failed)). None: the set stays as it is.
+    pub backups: Vec<Nexthop>,
+}
+
+impl From<NexthopSet> for Nexthops {
+    fn from(set: NexthopSet) -> Self {
+        Self { set, backups: Vec::new() }
+    }
+}
+
+impl Nexthops {
+    pub(crate) fn truncate(&mut self) {
+        if let NexthopSet::Forward(members) = &mut self.set {
+            members.truncate(MAX_MEMBERS);
+        }
+        self.backups.truncate(MAX_MEMBERS);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use hashbrown::HashTable;
 use holdfast_types::HashKey;
-use std::hash::BuildHasher;
+use std::{hash::BuildHasher, net::IpAddr};
 
 use crate::{
-    nexthop::{NexthopSet, Resolution},
+    nexthop::{Nexthop, NexthopSet, Nexthops, Resolution},
     origin::OriginId,
 };
 
@@ -28,7 +28,12 @@ pub(crate) enum Flip {
 pub(crate) struct Set {
     pub(crate) origin: OriginId,
     pub(crate) nexthops: NexthopSet,
+    pub(crate) backups: Vec<Nexthop>,
     pub(crate) resolution: Resolution,
+    /// Of the backups.
+    pub(crate) backup: Resolution,
+    /// What the forwarding engine has instead of the resolution, as neighbours have failed.
+    pub(crate) detour: Option<Resolution>,
     pub(crate) flip: Flip,
     /// The number by which the forwarding engine knows it.
     pub(crate) fib_handle: Option<u32>,
@@ -38,6 +43,23 @@ pub(crate) struct Set {
     users: u32,
     /// The origin names it by its number.
     is_held: bool,
+}
+
+impl Set {
+    /// The gateways whose way out has to be found.
+    pub(crate) fn unresolved_gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let members = self.nexthops.as_slice().iter().chain(&self.backups);
+        members.filter(|member| member.interface.is_none()).filter_map(|member| member.gateway)
+    }
+
+    fn content(&self) -> (OriginId, &NexthopSet, &[Nexthop]) {
+        (self.origin, &self.nexthops, &self.backups)
+    }
+
+    /// How many next hops it counts for.
+    fn members(&self) -> usize {
+        self.nexthops.members() + self.backups.len()
+    }
 }
 
 #[derive(Debug)]
@@ -67,6 +89,11 @@ impl Sets {
         self.slots.iter_mut().flatten()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NexthopSetId, &Set)> {
+        let numbered = (0..).zip(&self.slots);
+        numbered.filter_map(|(id, set)| Some((NexthopSetId(id), set.as_ref()?)))
+    }
+
     pub(crate) fn ids(&self) -> impl Iterator<Item = NexthopSetId> + use<> {
         (0..self.slots.len() as u32).map(NexthopSetId)
     }
@@ -75,7 +102,7 @@ impl Sets {
         self.slots.len() - self.free.len()
     }
 
-    /// Members of all sets of an origin.
+    /// Members and backups of all sets of an origin.
     pub(crate) fn members_of(&self, origin: OriginId) -> usize {
         self.members.get(usize::from(origin.0)).copied().unwrap_or(0)
     }
@@ -85,21 +112,26 @@ impl Sets {
     }
 
     /// A set with this content that nobody holds: one that routes of an earlier life use.
-    pub(crate) fn find_unheld(&self, origin: OriginId, nexthops: &NexthopSet) -> Option<NexthopSetId> {
-        let hash = self.key.hash_one((origin, nexthops));
+    pub(crate) fn find_unheld(&self, origin: OriginId, nexthops: &Nexthops) -> Option<NexthopSetId> {
+        let content = (origin, &nexthops.set, &*nexthops.backups);
+        let hash = self.key.hash_one(content);
         let equal = |&id: &u32| {
             let set = self.slots[id as usize].as_ref();
-            set.is_some_and(|set| !set.is_held && set.origin == origin && set.nexthops == *nexthops)
+            set.is_some_and(|set| !set.is_held && set.content() == content)
         };
         self.index.find(hash, equal).map(|&id| NexthopSetId(id))
     }
 
     /// Stores a set. Nobody uses or holds it yet.
-    pub(crate) fn add(&mut self, origin: OriginId, nexthops: NexthopSet) -> NexthopSetId {
+    pub(crate) fn add(&mut self, origin: OriginId, nexthops: Nexthops) -> NexthopSetId {
+        let Nexthops { set, backups } = nexthops;
         let set = Set {
             origin,
-            nexthops,
+            nexthops: set,
+            backups,
             resolution: Resolution::Unresolved,
+            backup: Resolution::Unresolved,
+            detour: None,
             flip: Flip::No,
             fib_handle: None,
             fib_changed: false,
@@ -115,12 +147,13 @@ impl Sets {
         NexthopSetId(id)
     }
 
-    /// Gives the set other next hops; returns those before.
-    pub(crate) fn change(&mut self, id: NexthopSetId, nexthops: NexthopSet) -> Option<NexthopSet> {
+    /// Gives the set other next hops.
+    pub(crate) fn change(&mut self, id: NexthopSetId, nexthops: Nexthops) {
         self.remove_from_index(id.0);
-        let old = std::mem::replace(&mut self.get_mut(id)?.nexthops, nexthops);
+        if let Some(set) = self.get_mut(id) {
+            (set.nexthops, set.backups) = (nexthops.set, nexthops.backups);
+        }
         self.add_to_index(id.0);
-        Some(old)
     }
 
     pub(crate) fn hold(&mut self, id: NexthopSetId) {
@@ -164,21 +197,21 @@ impl Sets {
         let (slots, hasher) = (&self.slots, &self.key);
         let hash = |&id: &u32| {
             let set = slots[id as usize].as_ref();
-            set.map_or(0, |set| hasher.hash_one((set.origin, &set.nexthops)))
+            set.map_or(0, |set| hasher.hash_one(set.content()))
         };
         self.index.insert_unique(hash(&id), id, hash);
         let Some(Some(set)) = self.slots.get(id as usize) else { return };
-        let (origin, members) = (usize::from(set.origin.0), set.nexthops.members());
+        let (origin, members) = (usize::from(set.origin.0), set.members());
         self.members.resize(self.members.len().max(origin + 1), 0);
         self.members[origin] += members;
     }
 
     fn remove_from_index(&mut self, id: u32) {
         let Some(Some(set)) = self.slots.get(id as usize) else { return };
-        let hash = self.key.hash_one((set.origin, &set.nexthops));
+        let hash = self.key.hash_one(set.content());
         if let Ok(entry) = self.index.find_entry(hash, |&other| other == id) {
             entry.remove();
-            self.members[usize::from(set.origin.0)] -= set.nexthops.members();
+            self.members[usize::from(set.origin.0)] -= set.members();
         }
     }
 

@@ -60,6 +60,11 @@ impl Reader {
             || self.v6.as_ref().is_some_and(|cursor| cursor.is_lost(&tables.v6.log))
     }
 
+    /// Whether it has been told that everything said before is void.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Reads at most `max` changes. `None` when there is nothing to say.
     pub(crate) fn step(&mut self, tables: &Tables, store: &Store, max: usize) -> Option<Step> {
         if self.is_lost(tables) {

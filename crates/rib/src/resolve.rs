@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::{
     interface::Interfaces,
+    neighbors::Failed,
     nexthop::{Nexthop, NexthopSet, Resolution, ResolvedNexthop},
     path::PathId,
     store::Store,
@@ -66,6 +67,19 @@ impl<'a> View<'a> {
     pub(crate) fn resolve(self, nexthops: &NexthopSet) -> Resolution {
         Search::new(self).set(nexthops)
     }
+
+    /// What these members lead to without neighbours that have failed.
+    pub(crate) fn around(self, members: &[Nexthop], failed: &Failed) -> Resolution {
+        let (mut search, mut all) = (Search::new(self), Resolution::Unresolved);
+        let left = members.iter().filter(|member| !failed.names(member));
+        left.for_each(|member| all.join(failed.without(search.member(member))));
+        all
+    }
+
+    /// What backups lead to.
+    pub(crate) fn members(self, members: &[Nexthop]) -> Resolution {
+        Search::new(self).members(members)
+    }
 }
 
 struct Search<'a> {
@@ -118,12 +132,14 @@ impl<'a> Search<'a> {
         match nexthops {
             NexthopSet::Blackhole => Resolution::Blackhole,
             NexthopSet::Unreachable => Resolution::Unreachable,
-            NexthopSet::Forward(members) => {
-                let mut all = Resolution::Unresolved;
-                members.iter().for_each(|member| all.join(self.member(member)));
-                all
-            }
+            NexthopSet::Forward(members) => self.members(members),
         }
+    }
+
+    fn members(&mut self, members: &[Nexthop]) -> Resolution {
+        let mut all = Resolution::Unresolved;
+        members.iter().for_each(|member| all.join(self.member(member)));
+        all
     }
 
     fn member(&mut self, member: &Nexthop) -> Resolution {

@@ -12,7 +12,8 @@ use crate::{
     family::Family,
     fib::Fib,
     interface::{Interface, Interfaces},
-    nexthop::{InterfaceRef, Nexthop, NexthopSet},
+    neighbors::Failed,
+    nexthop::{InterfaceRef, Nexthop, NexthopSet, Nexthops},
     nexthops::NexthopSetId,
     origin::{Origin, OriginConfig, OriginError, OriginId, OriginKind},
     path::{Path, PathId},
@@ -113,6 +114,7 @@ pub struct Rib {
     pub(crate) tables: Tables,
     pub(crate) store: Store,
     pub(crate) interfaces: Interfaces,
+    pub(crate) failed: Failed,
     pub(crate) fib: Fib,
     pub(crate) flips: FlipWalk,
     pub(crate) sweeps: VecDeque<Sweep>,
@@ -135,6 +137,7 @@ impl Rib {
             config,
             store,
             interfaces: Interfaces::default(),
+            failed: Failed::default(),
             fib: Fib::default(),
             flips: FlipWalk::default(),
             sweeps: VecDeque::new(),
@@ -189,7 +192,8 @@ impl Rib {
     /// A set of next hops with this content, for routes of this origin, held until [`Self::release_nexthops`].
     /// It is a new one, or one that nobody holds any more: so routes that an origin announces again after its
     /// restart are the same as before, and no reader hears of them.
-    pub fn nexthops(&mut self, origin: OriginId, mut nexthops: NexthopSet) -> NexthopSetId {
+    pub fn nexthops(&mut self, origin: OriginId, nexthops: impl Into<Nexthops>) -> NexthopSetId {
+        let mut nexthops = nexthops.into();
         nexthops.truncate();
         let found = self.store.sets.find_unheld(origin, &nexthops);
         let id = found.unwrap_or_else(|| self.add_set(origin, nexthops));
@@ -200,13 +204,18 @@ impl Rib {
 
     /// These sets have this content from now on, for every route that uses them, stale ones included. What follows from it is
     /// worked out once for all of them.
-    pub fn change_nexthops(&mut self, changes: impl IntoIterator<Item = (NexthopSetId, NexthopSet)>) {
+    pub fn change_nexthops(
+        &mut self,
+        changes: impl IntoIterator<Item = (NexthopSetId, impl Into<Nexthops>)>,
+    ) {
         let mut is_internal = false;
-        for (id, mut nexthops) in changes {
+        for (id, nexthops) in changes {
+            let mut nexthops = nexthops.into();
             nexthops.truncate();
-            let Some(old) = self.store.sets.change(id, nexthops.clone()) else { continue };
-            old.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
-            nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+            let Some(set) = self.store.sets.get(id) else { continue };
+            set.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
+            self.store.sets.change(id, nexthops);
+            self.track_set(id);
             self.tracker.dirty_sets.push(id);
             is_internal |= self.is_internal(id);
             if !self.subscriptions.is_empty() {
@@ -220,7 +229,7 @@ impl Rib {
         self.settle();
     }
 
-    /// How many next hops the sets of an origin have: those that it names, and those that its routes use.
+    /// How many next hops and backups the sets of an origin have: those that it names, and those that its routes use.
     pub fn nexthops_of(&self, origin: OriginId) -> usize {
         self.store.sets.members_of(origin)
     }

@@ -6,7 +6,7 @@ use holdfast_types::Prefix;
 
 use crate::{
     Rib, RibError,
-    nexthop::NexthopSet,
+    nexthop::{Nexthops, Resolution},
     nexthops::{Flip, NexthopSetId},
     origin::OriginId,
     register::{Answer, ClientId, WatchId},
@@ -131,14 +131,29 @@ impl Rib {
         }
     }
 
-    pub(crate) fn add_set(&mut self, origin: OriginId, nexthops: NexthopSet) -> NexthopSetId {
-        let resolution = self.view().resolve(&nexthops);
-        let id = self.store.sets.add(origin, nexthops.clone());
-        if let Some(set) = self.store.sets.get_mut(id) {
-            set.resolution = resolution;
+    pub(crate) fn add_set(&mut self, origin: OriginId, nexthops: Nexthops) -> NexthopSetId {
+        let id = self.store.sets.add(origin, nexthops);
+        if let Some((resolution, backup, detour)) = self.resolved(id)
+            && let Some(set) = self.store.sets.get_mut(id)
+        {
+            (set.resolution, set.backup, set.detour) = (resolution, backup, detour);
         }
-        nexthops.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+        self.track_set(id);
         id
+    }
+
+    /// What the set leads to now, what its backups do, and the way around neighbours that have failed.
+    fn resolved(&self, id: NexthopSetId) -> Option<(Resolution, Resolution, Option<Resolution>)> {
+        let set = self.store.sets.get(id)?;
+        let (resolution, backup) = (self.view().resolve(&set.nexthops), self.view().members(&set.backups));
+        let detour = self.detour(id, &resolution);
+        Some((resolution, backup, detour))
+    }
+
+    pub(crate) fn track_set(&mut self, id: NexthopSetId) {
+        if let Some(set) = self.store.sets.get(id) {
+            set.unresolved_gateways().for_each(|gateway| self.tracker.add_set(gateway, id));
+        }
     }
 
     /// Works out everything that rests on what has changed. At its end nothing is out of date.
@@ -149,7 +164,9 @@ impl Rib {
         let mut sets = std::mem::take(&mut self.tracker.dirty_sets);
         sets.sort_unstable();
         sets.dedup();
-        sets.into_iter().for_each(|id| self.resolve_set(id));
+        for id in sets {
+            self.resolve_set(id);
+        }
         while let Some(id) = self.store.unused.pop() {
             self.remove_set_if_unused(id);
         }
@@ -169,16 +186,21 @@ impl Rib {
         }
     }
 
-    fn resolve_set(&mut self, id: NexthopSetId) {
-        let Some(set) = self.store.sets.get(id) else { return };
-        let new = self.view().resolve(&set.nexthops);
-        let Some(set) = self.store.sets.get_mut(id).filter(|set| set.resolution != new) else { return };
-        let flips = set.resolution.is_usable() != new.is_usable();
-        set.resolution = new;
+    /// Returns whether the forwarding engine is to have something else of it.
+    pub(crate) fn resolve_set(&mut self, id: NexthopSetId) -> bool {
+        let Some((resolution, backup, detour)) = self.resolved(id) else { return false };
+        let Some(set) = self.store.sets.get_mut(id) else { return false };
+        set.backup = backup;
+        if (&set.resolution, &set.detour) == (&resolution, &detour) {
+            return false;
+        }
+        let flips = set.resolution.is_usable() != resolution.is_usable();
+        (set.resolution, set.detour) = (resolution, detour);
         self.fib.set_changed(&mut self.store, id);
         if flips {
             self.flip(id);
         }
+        true
     }
 
     /// The readers have to look again at the routes of a set.
@@ -194,7 +216,7 @@ impl Rib {
             return;
         }
         let Some(set) = self.store.sets.remove(id) else { return };
-        set.nexthops.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
+        set.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
         if let Some(handle) = set.fib_handle {
             self.fib.release(handle, (self.tables.v4.log.end(), self.tables.v6.log.end()));
         }

@@ -38,7 +38,7 @@ pub struct ShownRoute {
     pub stale: bool,
     /// Next hops as the origin gave them.
     pub nexthops: NexthopSet,
-    /// Next hops as they are used.
+    /// Next hops as they are used: without neighbours that have failed, where there is a way around them.
     pub resolution: Resolution,
 }
 
@@ -158,7 +158,7 @@ impl Rib {
             rejected,
             stale: origin.is_some_and(|origin| origin.is_stale(path.generation)),
             nexthops: set.map_or(NexthopSet::Unreachable, |set| set.nexthops.clone()),
-            resolution: set.map(|set| set.resolution.clone()).unwrap_or_default(),
+            resolution: set.map(|set| set.forwarding().clone()).unwrap_or_default(),
         }
     }
 

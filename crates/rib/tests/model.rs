@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdfast_rib::Neighbor;
+
 use super::support::{
     CLIENTS, CONTENTS, INTERFACES, ORIGINS, PREFIXES, SUBSCRIBERS, addresses, contents, interface_addresses,
     world::World,
@@ -21,6 +23,7 @@ enum Op {
     Pass { seconds: u64 },
     Interface { index: usize, up: bool, addresses: usize },
     InterfaceGone { index: usize },
+    Fail { address: usize, interface: u32, failed: bool },
     Register { client: usize, address: usize },
     Unregister { client: usize, address: usize },
     ClientGone { client: usize },
@@ -28,6 +31,7 @@ enum Op {
     FibAttach,
     FibDetach,
     FibPoll { max: usize },
+    FibPollAtOnce,
     HoldSync { held: bool },
     Subscribe { subscriber: usize },
     Unsubscribe { subscriber: usize },
@@ -57,6 +61,8 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (0..INTERFACES, prop::bool::weighted(0.8), 0..interface_addresses().len())
             .prop_map(|(index, up, addresses)| Op::Interface { index, up, addresses }),
         1 => (0..INTERFACES).prop_map(|index| Op::InterfaceGone { index }),
+        8 => (address(), 0..=INTERFACES as u32, prop::bool::weighted(0.7))
+            .prop_map(|(address, interface, failed)| Op::Fail { address, interface, failed }),
         8 => (0..CLIENTS, address()).prop_map(|(client, address)| Op::Register { client, address }),
         1 => (0..CLIENTS, address()).prop_map(|(client, address)| Op::Unregister { client, address }),
         1 => (0..CLIENTS).prop_map(|client| Op::ClientGone { client }),
@@ -64,6 +70,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::FibAttach),
         1 => Just(Op::FibDetach),
         6 => (1..8usize).prop_map(|max| Op::FibPoll { max }),
+        4 => Just(Op::FibPollAtOnce),
         1 => any::<bool>().prop_map(|held| Op::HoldSync { held }),
         1 => (0..SUBSCRIBERS).prop_map(|subscriber| Op::Subscribe { subscriber }),
         1 => (0..SUBSCRIBERS).prop_map(|subscriber| Op::Unsubscribe { subscriber }),
@@ -89,6 +96,10 @@ fn run(world: &mut World, op: Op) {
             world.interface(index, up, interface_addresses()[addresses].clone());
         }
         Op::InterfaceGone { index } => world.interface_gone(index),
+        Op::Fail { address, interface, failed } => {
+            world.fail(Neighbor { address: addresses()[address], interface }, failed);
+        }
+        Op::FibPollAtOnce => world.fib_poll_at_once(),
         Op::Register { client, address } => world.register(client, addresses()[address]),
         Op::Unregister { client, address } => world.unregister(client, addresses()[address]),
         Op::ClientGone { client } => world.client_gone(client),

@@ -47,6 +47,17 @@ impl Kernel {
         }
     }
 
+    /// Definitions that have overtaken batches.
+    pub(crate) fn define(&mut self, handles: BTreeMap<u32, Resolution>) {
+        for (handle, resolution) in handles {
+            assert!(resolution.is_usable(), "a handle has to lead somewhere");
+            assert!(
+                self.handles.insert(handle, resolution).is_some(),
+                "handle {handle} was not defined before"
+            );
+        }
+    }
+
     /// What happens when the connection is lost, or a sync begins: routes stay, handles mean nothing.
     pub(crate) fn forget(&mut self) {
         self.left = self.table();

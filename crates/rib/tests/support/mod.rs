@@ -6,7 +6,7 @@ pub(crate) mod world;
 
 use std::net::IpAddr;
 
-use holdfast_rib::{InterfaceAddress, InterfaceRef, Nexthop, NexthopSet, OriginConfig};
+use holdfast_rib::{InterfaceAddress, InterfaceRef, Nexthop, NexthopSet, Nexthops, OriginConfig};
 use holdfast_types::Prefix;
 
 /// Names with what they are; the connected origin is added by the table itself.
@@ -84,11 +84,18 @@ pub(crate) fn interface_addresses() -> Vec<Vec<InterfaceAddress>> {
     ]
 }
 
-/// Next hops of all kinds: a gateway, several, by interface with and without gateway, dropping.
-pub(crate) fn contents(number: usize) -> NexthopSet {
+/// Next hops of all kinds: a gateway, several, by interface with and without gateway, dropping. Most have backups.
+pub(crate) fn contents(number: usize) -> Nexthops {
     let via = |number: usize| Nexthop::via(address(GATEWAYS[number]));
     let name = |number| InterfaceRef::Name(interface_name(number));
-    match number {
+    let backups = match number {
+        0..4 | 15 => vec![via(number % 4 + 4)],
+        4..6 => vec![via(number - 4), via(number - 3)],
+        9 | 13 => vec![Nexthop { interface: Some(name(1)), ..via(8) }],
+        10 => vec![via(4), Nexthop::on(name(2))],
+        _ => vec![],
+    };
+    let set = match number {
         0..9 => NexthopSet::Forward(vec![via(number)]),
         9 => NexthopSet::Forward(vec![via(0), via(4)]),
         10 => NexthopSet::Forward(vec![Nexthop { weight: 3, ..via(2) }, via(5), via(5)]),
@@ -98,5 +105,6 @@ pub(crate) fn contents(number: usize) -> NexthopSet {
         14 => NexthopSet::Blackhole,
         15 => NexthopSet::Unreachable,
         _ => NexthopSet::Forward(vec![]),
-    }
+    };
+    Nexthops { set, backups }
 }

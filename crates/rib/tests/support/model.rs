@@ -5,7 +5,9 @@ use std::{
     net::IpAddr,
 };
 
-use holdfast_rib::{Interface, InterfaceRef, MAX_DEPTH, Nexthop, NexthopSet, Resolution, ResolvedNexthop};
+use holdfast_rib::{
+    Interface, InterfaceRef, MAX_DEPTH, Neighbor, Nexthop, NexthopSet, Nexthops, Resolution, ResolvedNexthop,
+};
 use holdfast_types::Prefix;
 
 use super::ORIGINS;
@@ -28,13 +30,16 @@ pub(crate) struct Winner {
     pub(crate) metric: u32,
     pub(crate) nexthops: NexthopSet,
     pub(crate) resolution: Resolution,
+    /// The same as neighbours have failed.
+    pub(crate) forwarding: Resolution,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) interfaces: BTreeMap<u32, Interface>,
     pub(crate) routes: BTreeMap<(Prefix, usize), ModelRoute>,
-    pub(crate) handles: Vec<NexthopSet>,
+    pub(crate) handles: Vec<Nexthops>,
+    pub(crate) failed: BTreeSet<Neighbor>,
     pub(crate) via_default: bool,
 }
 
@@ -51,7 +56,7 @@ struct Candidate {
     origin: usize,
     distance: u8,
     metric: u32,
-    nexthops: NexthopSet,
+    nexthops: Nexthops,
 }
 
 impl Model {
@@ -69,7 +74,7 @@ impl Model {
     fn candidates(&self) -> Vec<Candidate> {
         let connected = self.networks().into_iter().map(|(prefix, index)| {
             let nexthops = NexthopSet::Forward(vec![Nexthop::on(InterfaceRef::Index(index))]);
-            Candidate { prefix, origin: CONNECTED, distance: 0, metric: 0, nexthops }
+            Candidate { prefix, origin: CONNECTED, distance: 0, metric: 0, nexthops: nexthops.into() }
         });
         let others = self.routes.iter().map(|(&(prefix, origin), route)| Candidate {
             prefix,
@@ -95,7 +100,7 @@ impl Model {
         covering.retain(|c| self.via_default || c.prefix.length() > 0);
         covering.sort_by_key(|c| std::cmp::Reverse(c.prefix.length()));
         let found = covering.into_iter().find_map(|candidate| {
-            let resolution = self.resolve_in(&candidate.nexthops, stack);
+            let resolution = self.resolve_in(&candidate.nexthops.set, stack);
             resolution.is_usable().then_some((candidate.prefix, candidate.metric, resolution))
         });
         stack.pop();
@@ -112,19 +117,38 @@ impl Model {
             NexthopSet::Unreachable => return Resolution::Unreachable,
             NexthopSet::Forward(members) => members,
         };
-        let parts: Vec<_> = members.iter().map(|member| self.member(member, stack)).collect();
-        let mut ways: Vec<ResolvedNexthop> = Vec::new();
-        for way in parts.iter().flat_map(Resolution::members) {
-            match ways.iter_mut().find(|w| (w.gateway, w.interface) == (way.gateway, way.interface)) {
-                Some(same) => same.weight = same.weight.saturating_add(way.weight),
-                None => ways.push(*way),
+        together(members.iter().map(|member| self.member(member, stack)).collect())
+    }
+
+    /// What the kernel is to have of next hops that lead to `resolution`.
+    fn forwarding(&self, nexthops: &Nexthops, resolution: &Resolution) -> Resolution {
+        let Resolution::Forward(_) = resolution else { return resolution.clone() };
+        let NexthopSet::Forward(members) = &nexthops.set else { return resolution.clone() };
+        let ways = [members, &nexthops.backups].map(|members| self.working(members));
+        ways.into_iter().find(|way| !way.members().is_empty()).unwrap_or_else(|| resolution.clone())
+    }
+
+    /// What is left of members as neighbours have failed.
+    fn working(&self, members: &[Nexthop]) -> Resolution {
+        let is_named = |member: &Nexthop| {
+            let named = |failed: &Neighbor| Some(failed.address) == member.gateway;
+            member.interface.is_none() && self.failed.iter().any(named)
+        };
+        let left = members.iter().filter(|member| !is_named(member));
+        let parts = left.map(|member| match self.member(member, &mut vec![]) {
+            Resolution::Forward(ways) => {
+                let works = |way: &ResolvedNexthop| {
+                    !self.failed.iter().any(|failed| {
+                        let here = [0, way.interface].contains(&failed.interface);
+                        here && Some(failed.address) == way.gateway
+                    })
+                };
+                let left = ways.into_iter().filter(works).collect::<Vec<_>>();
+                if left.is_empty() { Resolution::Unresolved } else { Resolution::Forward(left.into()) }
             }
-        }
-        if ways.is_empty() {
-            parts.into_iter().find(Resolution::is_usable).unwrap_or(Resolution::Unresolved)
-        } else {
-            Resolution::Forward(ways.into_iter().collect())
-        }
+            other => other,
+        });
+        together(parts.collect())
     }
 
     fn member(&self, member: &Nexthop, stack: &mut Vec<IpAddr>) -> Resolution {
@@ -164,10 +188,12 @@ impl Model {
     pub(crate) fn winners(&self) -> BTreeMap<Prefix, Winner> {
         let mut winners = BTreeMap::new();
         for candidate in self.candidates().into_iter().filter(|candidate| candidate.distance != 255) {
-            let resolution = self.resolve(&candidate.nexthops);
+            let resolution = self.resolve(&candidate.nexthops.set);
             if resolution.is_usable() {
+                let forwarding = self.forwarding(&candidate.nexthops, &resolution);
                 let Candidate { prefix, origin, metric, nexthops, .. } = candidate;
-                winners.entry(prefix).or_insert(Winner { origin, metric, nexthops, resolution });
+                let nexthops = nexthops.set;
+                winners.entry(prefix).or_insert(Winner { origin, metric, nexthops, resolution, forwarding });
             }
         }
         winners
@@ -176,12 +202,28 @@ impl Model {
     /// What the kernel should have from us: the kernel makes connected routes itself.
     pub(crate) fn installed(&self) -> BTreeMap<Prefix, Resolution> {
         let installed = self.winners().into_iter().filter(|(_, winner)| winner.origin != CONNECTED);
-        installed.map(|(prefix, winner)| (prefix, winner.resolution)).collect()
+        installed.map(|(prefix, winner)| (prefix, winner.forwarding)).collect()
     }
 
     /// Whether an internal route lies inside a prefix and is not the prefix.
     pub(crate) fn is_overlaid(&self, range: Prefix) -> bool {
         let candidates = self.candidates();
         candidates.iter().any(|c| is_internal(c.origin) && c.prefix != range && range.contains(c.prefix))
+    }
+}
+
+/// Ways of several members in one. Any that forwards beats those that drop.
+fn together(parts: Vec<Resolution>) -> Resolution {
+    let mut ways: Vec<ResolvedNexthop> = Vec::new();
+    for way in parts.iter().flat_map(Resolution::members) {
+        match ways.iter_mut().find(|w| (w.gateway, w.interface) == (way.gateway, way.interface)) {
+            Some(same) => same.weight = same.weight.saturating_add(way.weight),
+            None => ways.push(*way),
+        }
+    }
+    if ways.is_empty() {
+        parts.into_iter().find(Resolution::is_usable).unwrap_or(Resolution::Unresolved)
+    } else {
+        Resolution::Forward(ways.into_iter().collect())
     }
 }

@@ -7,8 +7,8 @@ use std::{
 };
 
 use holdfast_rib::{
-    Answer, Awaited, ClientId, Interface, InterfaceAddress, NexthopSet, NexthopSetId, OriginId, RedistFilter,
-    Rib, RibConfig, RouteAction, SubscriptionId,
+    Answer, Awaited, ClientId, Interface, InterfaceAddress, Neighbor, NexthopSet, NexthopSetId, Nexthops,
+    OriginId, RedistFilter, Rib, RibConfig, RouteAction, SubscriptionId,
 };
 use holdfast_types::{Family, HashKey, Prefix};
 
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// A stale route may share the set of a live handle: only without any is it clear what has to happen.
-    pub(crate) fn redefine(&mut self, origin: usize, handle: usize, nexthops: NexthopSet) {
+    pub(crate) fn redefine(&mut self, origin: usize, handle: usize, nexthops: Nexthops) {
         let side = &self.origins[origin];
         if let Some(&(id, handle)) = side.handles.get(&handle).filter(|_| side.deadline.is_none()) {
             self.finish_work();
@@ -220,6 +220,15 @@ impl World {
         self.rib.interface_gone(index as u32 + 1);
     }
 
+    pub(crate) fn fail(&mut self, neighbor: Neighbor, failed: bool) {
+        match failed {
+            true => self.model.failed.insert(neighbor),
+            false => self.model.failed.remove(&neighbor),
+        };
+        self.rib.neighbors_failed([(neighbor, failed)]);
+        assert!(self.rib.failed_neighbors().eq(self.model.failed.iter().copied()));
+    }
+
     pub(crate) fn register(&mut self, client: usize, address: IpAddr) {
         self.deliver_invalidations();
         let answer = self.rib.register_interest(ClientId(client as u32), address).expect("room");
@@ -284,6 +293,15 @@ impl World {
             assert_eq!(missing, None, "the sync removed a route that stays");
         }
         true
+    }
+
+    /// What is not to wait for batches.
+    pub(crate) fn fib_poll_at_once(&mut self) {
+        let handles = self.rib.poll_fib_at_once();
+        match &mut self.kernel {
+            Some(kernel) => kernel.define(handles),
+            None => assert!(handles.is_empty()),
+        }
     }
 
     pub(crate) fn hold_sync(&mut self, held: bool) {
@@ -376,7 +394,7 @@ impl World {
         let winners = self.model.winners();
         for route in seen.iter().filter(|route| route.selected) {
             let winner = &winners[&route.prefix];
-            assert_eq!((&route.resolution, &route.nexthops), (&winner.resolution, &winner.nexthops));
+            assert_eq!((&route.resolution, &route.nexthops), (&winner.forwarding, &winner.nexthops));
             assert_eq!(route.installed, winner.origin != CONNECTED);
         }
         assert_eq!(seen.iter().filter(|route| route.selected).count(), winners.len());
