@@ -10,7 +10,7 @@ use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
     routes::v1::RouteBatch,
 };
-use holdfast_fib::{Fib, FibError, Refused, TableId};
+use holdfast_fib::{Fib, FibError, Handle, NextHops, Refused, TableId};
 use holdfast_fib_linux::Monitor;
 use holdfast_process::{
     Boot,
@@ -256,13 +256,10 @@ impl Engine {
     pub(crate) async fn apply(&self, batch: &RouteBatch) -> Result<(), XrlError> {
         self.arriving.pass(|| routes_of(batch));
         let changes = batch::changes(batch)?;
-        let sets = batch.define.iter().map(|set| batch::next_hops(set, |name| self.interfaces.index(name)));
-        let sets = sets.collect::<Result<Vec<_>, _>>()?;
+        let sets = self.sets(batch)?;
         let _applying = self.applying.enter();
         let _turn = self.turn().await;
-        self.with(|Backend { fib, .. }| {
-            sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))
-        })?;
+        self.define(&sets)?;
         let mut rest = changes.as_slice();
         while !rest.is_empty() {
             let slice = |fib: &mut dyn Fib, routes: usize| {
@@ -273,7 +270,31 @@ impl Engine {
         }
         self.entering.pass(|| routes_of(batch));
         self.with(|Backend { fib, .. }| {
-            batch.undefine.iter().try_for_each(|handle| fib.undefine(holdfast_fib::Handle(*handle)))
+            batch.undefine.iter().try_for_each(|handle| fib.undefine(Handle(*handle)))
+        })
+    }
+
+    /// Carries out the definitions of a batch, between two slices of what has its turn. Without a backend there is nothing that
+    /// could lead elsewhere.
+    ///
+    /// # Errors
+    /// `InvalidArgument` as of [`batch::next_hops`], `Unavailable` when the backend as a whole fails.
+    pub(crate) fn define_at_once(&self, batch: &RouteBatch) -> Result<(), XrlError> {
+        let sets = self.sets(batch)?;
+        if self.backend.borrow().is_none() {
+            return Ok(());
+        }
+        self.define(&sets)
+    }
+
+    fn sets(&self, batch: &RouteBatch) -> Result<Vec<(Handle, NextHops)>, XrlError> {
+        let sets = batch.define.iter().map(|set| batch::next_hops(set, |name| self.interfaces.index(name)));
+        sets.collect()
+    }
+
+    fn define(&self, sets: &[(Handle, NextHops)]) -> Result<(), XrlError> {
+        self.with(|Backend { fib, .. }| {
+            sets.iter().try_for_each(|(handle, next_hops)| fib.define(*handle, next_hops))
         })
     }
 

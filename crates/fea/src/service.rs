@@ -87,6 +87,11 @@ impl FeaServer for FeaService {
         Ok(Empty {})
     }
 
+    async fn define_at_once(&self, _cx: &CallContext, request: RouteBatch) -> Result<Empty, XrlError> {
+        self.engine.define_at_once(&request)?;
+        Ok(Empty {})
+    }
+
     async fn sync_end(&self, _cx: &CallContext, _request: Empty) -> Result<Empty, XrlError> {
         self.engine.sync_end().await?;
         Ok(Empty {})

@@ -58,6 +58,7 @@ async fn serve(router: &Router, boot: &Boot) -> XrlError {
         error = interfaces(router, &client, &interfaces_known) => error,
         error = losses(router, &client) => error,
         error = refusals(router, &client) => error,
+        error = at_once(router, &client) => error,
         error = async {
             // Without interfaces every next hop would seem unreachable.
             interfaces_known.notified().await;
@@ -175,6 +176,28 @@ async fn refusals(router: &Router, client: &FeaClient) -> XrlError {
                     router.ring();
                 }
             }
+        }
+    }
+}
+
+/// Sets of next hops that lead elsewhere because neighbours have failed: the engine is told ahead of batches that are under
+/// way, and once more in their order.
+async fn at_once(router: &Router, client: &FeaClient) -> XrlError {
+    let mut bell = router.bell();
+    loop {
+        let hurried = router.quietly(Rib::poll_fib_at_once);
+        if hurried.is_empty() {
+            bell.rings().await;
+            continue;
+        }
+        let sets = hurried.iter();
+        let define = sets.map(|(handle, resolution)| wire::next_hop_set(*handle, wire::resolved(resolution)));
+        let batch = RouteBatch { afi: 1, define: define.collect(), ..RouteBatch::default() };
+        match client.define_at_once(batch).await {
+            Ok(Empty {}) => {}
+            // An earlier build, which is told in order only.
+            Err(error) if error.kind() == ErrorKind::NotFound => return pending().await,
+            Err(error) => return error,
         }
     }
 }

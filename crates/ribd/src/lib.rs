@@ -4,7 +4,8 @@
 //! ```text
 //!  manager ── Configure ──┐                       ┌─> fea.rs: Apply in a window, sync after a birth
 //!  origins ── Routes ─────┼─> RefCell<Rib> ─ bell ┼─> service.rs: invalidations, redistribution
-//!  fea ────── Interfaces ─┘                       └─> tasks.rs: slices of work, deadlines
+//!  fea ────── Interfaces ─┤                       └─> tasks.rs: slices of work, deadlines
+//!  bfd ────── Watch ──────┘
 //! ```
 //!
 //! One thread owns the table. Every change rings one bell; whoever waits for something to tell looks again.
@@ -12,6 +13,7 @@
 //! Each VRF has a table of its own with all of this around it, in the same process: its instance is the class `rib@NAME`
 //! and feeds `fea@NAME` (`vrfs.rs`).
 
+mod bfd;
 mod depths;
 mod fea;
 mod from_config;
@@ -80,6 +82,7 @@ async fn table(boot: &Boot, vrfs: Option<Vrfs>) -> Infallible {
         never = tasks::work(&router) => never,
         never = tasks::deadlines(&router) => never,
         never = fea::feed(&router, boot) => never,
+        never = bfd::run(&router, boot) => never,
         never = ready => never,
     }
 }

@@ -177,13 +177,13 @@ pub(crate) fn routes(
 }
 
 fn define(rib: &mut Rib, speaker: &mut Speaker, batch: &RouteBatch) -> Result<(), XrlError> {
-    let more: usize = batch.define.iter().map(|set| set.members.len().max(1)).sum();
+    let more: usize = batch.define.iter().map(|set| set.members.len().max(1) + set.backups.len()).sum();
     if !speaker.says_distance && more > 0 && rib.nexthops_of(speaker.origin) + more > MAX_NEXT_HOPS {
         return Err(invalid(format!("a protocol has {MAX_NEXT_HOPS} next hops at most")));
     }
     let mut changes = Vec::new();
     for set in &batch.define {
-        let nexthops = wire::nexthops(set.kind, &set.members)?;
+        let nexthops = wire::defined(set)?;
         match speaker.handles.get(&set.handle) {
             Some(&id) => changes.push((id, nexthops)),
             None if set.handle == 0 => return Err(invalid("handle 0 cannot be defined")),

@@ -15,9 +15,9 @@ use holdfast_process::{
 use holdfast_rib::{ClientId, Rib, RibConfig};
 use holdfast_types::HashKey;
 use holdfast_xrl::Channel;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use crate::{depths::Depths, origins::Origins, readiness::Readiness};
+use crate::{depths::Depths, origins::Origins, readiness::Readiness, statics::Statics};
 
 /// What the tasks share.
 pub(crate) struct Router {
@@ -28,6 +28,11 @@ pub(crate) struct Router {
     pub(crate) readiness: RefCell<Readiness>,
     /// Administrative distances by the name of the origin, as configured.
     pub(crate) distances: RefCell<BTreeMap<String, u8>>,
+    pub(crate) statics: RefCell<Statics>,
+    /// The process `bfd` runs.
+    pub(crate) bfd: Cell<bool>,
+    /// There is another configuration.
+    pub(crate) configured: Notify,
     /// The routing protocols that have subscribed to routes, each as often as it has.
     pub(crate) subscribers: RefCell<Vec<String>>,
     /// Routes that the forwarding engine has been sent and has not acknowledged.
@@ -53,6 +58,9 @@ impl Router {
             origins: RefCell::default(),
             readiness: RefCell::new(Readiness::new(Instant::now())),
             distances: RefCell::default(),
+            statics: RefCell::default(),
+            bfd: Cell::new(false),
+            configured: Notify::new(),
             subscribers: RefCell::default(),
             in_flight: Cell::new(0),
             lost: Cell::new(false),

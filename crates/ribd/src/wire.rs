@@ -6,7 +6,7 @@ use holdfast_api::{
     fea::v1::RefusalEvent,
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
-use holdfast_rib::{InterfaceRef, Nexthop, NexthopSet, Rejections, Resolution, ResolvedNexthop};
+use holdfast_rib::{InterfaceRef, Nexthop, NexthopSet, Nexthops, Rejections, Resolution, ResolvedNexthop};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
@@ -18,6 +18,12 @@ pub(crate) fn invalid(text: impl ToString) -> XrlError {
 pub(crate) fn address(octets: &[u8]) -> Result<IpAddr, XrlError> {
     holdfast_types::address(octets)
         .ok_or_else(|| invalid(format!("an address has 4 or 16 octets, not {}", octets.len())))
+}
+
+/// Next hops as an origin defines them, with those that are taken when none of them works.
+pub(crate) fn defined(set: &NextHopSet) -> Result<Nexthops, XrlError> {
+    let backups = set.backups.iter().map(nexthop).collect::<Result<_, _>>()?;
+    Ok(Nexthops { set: nexthops(set.kind, &set.members)?, backups })
 }
 
 /// Next hops as an origin or the configuration gives them.

@@ -541,6 +541,10 @@ impl FeaServer for Fea {
         unasked()
     }
 
+    async fn define_at_once(&self, _: &CallContext, _: RouteBatch) -> Result<fea::Empty, XrlError> {
+        unasked()
+    }
+
     async fn sync_end(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Empty, XrlError> {
         unasked()
     }

@@ -1,5 +1,6 @@
 //! The process between an origin, a manager and a forwarding engine that are played by the test.
 
+mod bfd;
 mod vrf;
 
 use std::{
@@ -107,6 +108,13 @@ impl fea::FeaServer for Engine {
                 }
             }
         }
+        Ok(fea::Empty {})
+    }
+
+    /// Nothing waits for the gate here.
+    async fn define_at_once(&self, _: &CallContext, batch: RouteBatch) -> Result<fea::Empty, XrlError> {
+        let defined = batch.define.into_iter().map(|set| (set.handle, set));
+        self.handles.borrow_mut().extend(defined);
         Ok(fea::Empty {})
     }
 
