@@ -64,7 +64,12 @@ pub static PROCESS: Process = Process {
     name: "fea",
     does: "talks to the kernel",
     user: User::Own(0),
-    rights: Rights { capabilities: CAPABILITIES, network: Network::InternetAndNetlink, files: Files::Handed },
+    rights: Rights {
+        capabilities: CAPABILITIES,
+        network: Network::InternetAndNetlink,
+        files: Files::Handed,
+        real_time: false,
+    },
     services: &[FeaClient::SERVICE, SocketClient::SERVICE],
     after: &[],
     feeds: &[],

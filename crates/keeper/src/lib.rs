@@ -60,7 +60,8 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::NET_RAW)
-    .union(CapabilitySet::NET_BIND_SERVICE);
+    .union(CapabilitySet::NET_BIND_SERVICE)
+    .union(CapabilitySet::SYS_NICE);
 
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -111,6 +112,8 @@ pub fn take_over(trial: bool, processes: Processes) -> Result<()> {
 
 fn take_rights() -> Result<()> {
     holdfast_sys::process::set_no_new_privs()?;
+    // For processes in real time. Where it fails, that process says so; where it was done, the next keeper has it.
+    let _ = holdfast_sys::process::raise_locked_memory();
     holdfast_sys::process::limit_capabilities(CAPABILITIES.union(ENTERING))
         .context("dropping capabilities")?;
     holdfast_sys::process::lower_capabilities(ENTERING).context("putting capabilities away")

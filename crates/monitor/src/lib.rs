@@ -32,7 +32,12 @@ pub static PROCESS: Process = Process {
     name: "monitor",
     does: "writes dumps and feeds collectors",
     user: User::OfRouter,
-    rights: Rights { capabilities: CapabilitySet::empty(), network: Network::Handed, files: Files::Output },
+    rights: Rights {
+        capabilities: CapabilitySet::empty(),
+        network: Network::Handed,
+        files: Files::Output,
+        real_time: false,
+    },
     services: &[MonitorClient::SERVICE],
     after: &["bgp"],
     feeds: &[],

@@ -27,7 +27,7 @@ use holdfast_types::HashKey;
 use holdfast_xrl::{Client, Node, PeerIdentity, XrlError, scoped};
 use rustix::process::Signal;
 use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
-use tracing::{Span, debug, error};
+use tracing::{Span, debug, error, warn};
 
 mod binary;
 mod configured;
@@ -48,7 +48,7 @@ pub use descriptor::{
     Command, DescriptorError, End, HangLimit, OLD_TRANSPORT, PROTOCOL, Process, Processes, User,
 };
 pub use holdfast_sandbox::{
-    CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, Rights, Settings, status,
+    CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, RealTime, Rights, Settings, status,
 };
 pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
@@ -88,6 +88,8 @@ pub struct Boot {
     pub metrics: Metrics,
     /// What has closed this process.
     pub closed: Closed,
+    /// What it has got of real time; `None`: its rights have none.
+    pub real_time: Option<RealTime>,
     /// The VRF that this is for; `None`: the default table.
     pub vrf: Option<Rc<str>>,
     membership: Membership,
@@ -117,8 +119,9 @@ impl Boot {
         node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
         node.serve(LogDispatcher::new(log::LogService(node.class().to_owned())));
         let metrics = Metrics::of(&node);
-        let (closed, membership) = Default::default();
-        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: None, membership }
+        let (closed, real_time, membership) = Default::default();
+        let (resolver, vrf) = (node.resolver(), None);
+        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
     }
 
     /// What the part of this process for a VRF is given, which the Finder knows under a class of its own ("rib@blue").
@@ -132,8 +135,9 @@ impl Boot {
         node.serve(ProfileDispatcher::new(ProfileService(profile.clone())));
         let metrics = Metrics::of_vrf(&node, Rc::clone(&vrf));
         let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
-        let (keeper, closed) = (self.keeper.clone(), self.closed);
-        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf: Some(vrf), membership }
+        let (keeper, resolver, vrf) = (self.keeper.clone(), node.resolver(), Some(vrf));
+        let (closed, real_time) = (self.closed, self.real_time.clone());
+        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
     }
 
     /// Leaves the Finder and whoever has called this: for them the process, or this instance, has died. The keeper
@@ -154,8 +158,9 @@ impl Boot {
             None => Metrics::of(&node),
         };
         let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
-        let (keeper, closed, vrf) = (self.keeper.clone(), self.closed, self.vrf.clone());
-        Self { resolver: node.resolver(), node, keeper, profile, metrics, closed, vrf, membership }
+        let (keeper, resolver, vrf) = (self.keeper.clone(), node.resolver(), self.vrf.clone());
+        let (closed, real_time) = (self.closed, self.real_time.clone());
+        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
     }
 
     /// The class under which others of the same VRF are found: "fea@blue" for "fea".
@@ -232,7 +237,10 @@ where
     holdfast_sys::process::set_name(name)?;
     holdfast_sys::process::raise_open_files()?;
     let sandbox = Sandbox::new(rights);
-    sandbox.take_rights()?;
+    let real_time = sandbox.take_rights()?;
+    for refusal in real_time.iter().flat_map(RealTime::refusals) {
+        warn!(event = "real-time-refused", "{refusal}");
+    }
     // Also when this process is too busy to notice that the keeper is gone. Another user forgets it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -242,7 +250,7 @@ where
         node.be_sole();
         node.counts_turns(metrics::longest_turn);
         let keeper = KeeperClient::new(node.attach(channel, PeerIdentity::new("keeper"))?);
-        let boot = Boot { closed, ..Boot::new(node, keeper.clone()) };
+        let boot = Boot { closed, real_time, ..Boot::new(node, keeper.clone()) };
         tokio::select! {
             result = body(boot) => result,
             never = heap::look() => match never {},

@@ -10,10 +10,12 @@
 //! | user, capabilities, `no_new_privs` | what the kernel asks rights for |
 //! | Landlock | files, TCP ports, signals to others |
 //! | seccomp | system calls: an allow-list each |
+//! | [`RealTime`] | what is added, to a process that may not be late |
 //! | [`Cgroup`], by the keeper | memory and processor time |
 
 mod cgroup;
 mod files;
+mod real_time;
 mod rights;
 mod settings;
 mod status;
@@ -21,6 +23,7 @@ mod syscalls;
 
 pub use cgroup::{Cgroup, CgroupError, Limits};
 pub use holdfast_sys::CapabilitySet;
+pub use real_time::RealTime;
 pub use rights::{Files, Network, Rights};
 pub use settings::{ENVIRONMENT, Settings};
 pub use status::{Status, status};
@@ -60,11 +63,11 @@ impl Sandbox {
     }
 
     /// Becomes the process's own user, without any capability that it is not to keep, for good. Before a second
-    /// thread exists.
+    /// thread exists. What it has got of real time, if it is to have any: its capabilities are there for that until now.
     ///
     /// # Errors
     /// When the kernel refuses what it offers: the process must not live on.
-    pub fn take_rights(&self) -> Result<(), SandboxError> {
+    pub fn take_rights(&self) -> Result<Option<RealTime>, SandboxError> {
         use holdfast_sys::process::{keep_capabilities, limit_data, set_no_new_privs};
         let error = |what| move |error| SandboxError::Rights(what, error);
         // It is remembered from now on. Linux before 6.4 looks it up in /proc/self/auxv, which another user may not open.
@@ -73,8 +76,10 @@ impl Sandbox {
         if let Some(octets) = self.settings.memory {
             limit_data(octets).map_err(error("limiting the memory"))?;
         }
+        let real_time = self.rights.real_time.then(RealTime::ask);
         let user = self.settings.user.filter(|user| can_become(*user));
-        keep_capabilities(self.rights.capabilities, user).map_err(error("dropping capabilities"))
+        keep_capabilities(self.rights.capabilities, user).map_err(error("dropping capabilities"))?;
+        Ok(real_time)
     }
 
     /// Closes files, network and system calls, for the calling thread and all that it will start. Nothing

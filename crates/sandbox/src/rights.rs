@@ -16,6 +16,8 @@ pub struct Rights {
     pub network: Network,
     /// Files that it opens itself.
     pub files: Files,
+    /// It runs before all others, and its memory is locked, as far as the kernel allows it ([`RealTime`](crate::RealTime)).
+    pub real_time: bool,
 }
 
 /// The sockets that a process may open. What it does with those that it was handed is its own affair.
@@ -63,7 +65,13 @@ impl Network {
 impl Rights {
     /// A process that opens nothing: no capabilities, no files.
     pub const fn worker(network: Network) -> Self {
-        Self { capabilities: CapabilitySet::empty(), network, files: Files::Handed }
+        Self { capabilities: CapabilitySet::empty(), network, files: Files::Handed, real_time: false }
+    }
+
+    /// The same, in real time.
+    pub const fn in_real_time(mut self) -> Self {
+        self.real_time = true;
+        self
     }
 
     /// A program of somebody else, which reads these files and what is below them. It opens no socket, and starts no process.

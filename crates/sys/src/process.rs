@@ -3,6 +3,8 @@
 
 use std::{ffi::CString, io};
 
+use crate::option::check;
+
 use rustix::{
     process::{Gid, Resource, Rlimit, Uid},
     thread::{CapabilitySet, CapabilitySets},
@@ -141,6 +143,36 @@ pub fn effective_capabilities() -> io::Result<CapabilitySet> {
 pub fn limit_data(octets: u64) -> io::Result<()> {
     let limit = Rlimit { current: Some(octets), maximum: Some(octets) };
     Ok(rustix::process::setrlimit(Resource::Data, limit)?)
+}
+
+/// The calling thread, and those that it starts, run before all others but those of a higher priority, 1 to 99, until they wait
+/// (`SCHED_FIFO`).
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_NICE where `RLIMIT_RTPRIO` is lower, and in a control group that is given no real time
+/// (`CONFIG_RT_GROUP_SCHED`, `cpu.rt_runtime_us`).
+pub fn run_in_real_time(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    // SAFETY: 0 is the calling thread, and the kernel reads the struct until it returns.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) })
+}
+
+/// The process, and programs that it starts, may lock as much memory as they have.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_RESOURCE, where there is a hard limit.
+pub fn raise_locked_memory() -> io::Result<()> {
+    Ok(rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })?)
+}
+
+/// Whatever memory the process has or will have stays in memory once it was used. Where the limit of locked memory is
+/// lower than what the process comes to need, further allocations fail, and its stack does not grow.
+///
+/// # Errors
+/// `EPERM` where nothing may be locked, `ENOMEM` where less may be locked than there is.
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: it changes what is mapped in no way that can be seen.
+    check(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) })
 }
 
 /// Raises the number of descriptors the process may open to its hard limit, and returns that.
