@@ -3,8 +3,9 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
-use holdfast_api::keeper::v1::{Empty, GetManyRequest, GetRequest, KeeperClient, OnDeath, PutRequest};
+use holdfast_api::keeper::v1::{GetManyRequest, KeeperClient};
 use holdfast_nsr::SessionId;
+use holdfast_process::kept;
 use holdfast_xrl::{XrlError, scoped};
 
 /// What the RPKI says, for all tables of the process.
@@ -89,12 +90,12 @@ impl FdStore {
 
     /// Everything that an earlier process has left.
     pub(crate) async fn take(&self) -> Result<Left, XrlError> {
-        let (mut left, kept) = (Left::default(), kept(&self.keeper).await?);
-        if kept.contains(&self.names.log()) {
-            left.log = self.get(self.names.log()).await?;
+        let (mut left, keys) = (Left::default(), kept::keys(&self.keeper).await?);
+        if keys.contains(&self.names.log()) {
+            left.log = kept::get(&self.keeper, &self.names.log()).await?;
         }
         let sessions: Vec<(SessionId, String)> =
-            kept.into_iter().filter_map(|key| Some((self.names.session_of(&key)?, key))).collect();
+            keys.into_iter().filter_map(|key| Some((self.names.session_of(&key)?, key))).collect();
         for part in sessions.chunks(MANY) {
             let keys = part.iter().map(|(_, key)| key.clone()).collect();
             let (reply, descriptors) = self.keeper.get_many(GetManyRequest { keys }).await?;
@@ -141,7 +142,7 @@ impl FdStore {
 
     /// The keeper closes its copy of them.
     pub(crate) fn drop_signatures(&self) {
-        self.keeper.drop(GetRequest { key: self.names.signatures() }).detach();
+        kept::forget(&self.keeper, self.names.signatures());
     }
 
     /// What an earlier process has left of its stages.
@@ -166,45 +167,30 @@ impl FdStore {
 
     /// The keeper closes its copy of that.
     pub(crate) fn drop_rpki(&self) {
-        self.keeper.drop(GetRequest { key: RPKI.into() }).detach();
+        kept::forget(&self.keeper, RPKI.into());
     }
 
     async fn find(&self, key: String) -> Result<Option<OwnedFd>, XrlError> {
-        if !kept(&self.keeper).await?.contains(&key) {
-            return Ok(None);
-        }
-        self.get(key).await
-    }
-
-    async fn get(&self, key: String) -> Result<Option<OwnedFd>, XrlError> {
-        let (_, descriptors) = self.keeper.get(GetRequest { key }).await?;
-        Ok(descriptors.into_iter().next())
+        kept::find(&self.keeper, &key).await
     }
 
     async fn put_for_good(&self, key: String, descriptor: OwnedFd) -> Result<(), XrlError> {
-        let request = PutRequest { key, on_death: OnDeath::Keep.into(), ..PutRequest::default() };
-        self.keeper.put(request, vec![descriptor]).await.map(|_| ())
+        kept::put(&self.keeper, key, descriptor, None).await
     }
 
     /// Keeps a socket for the next process, for so long after the death of this one.
     pub(crate) async fn put(&self, id: SessionId, socket: OwnedFd, hold: Duration) -> Result<(), XrlError> {
-        let request = PutRequest {
-            key: self.names.session(id),
-            on_death: OnDeath::Keep.into(),
-            hold_milliseconds: hold.as_millis() as u64,
-            ..PutRequest::default()
-        };
-        self.keeper.put(request, vec![socket]).await.map(|_| ())
+        kept::put(&self.keeper, self.names.session(id), socket, Some(hold)).await
     }
 
     /// The keeper closes its copy of a socket.
     pub(crate) fn drop(&self, id: SessionId) {
-        self.keeper.drop(GetRequest { key: self.names.session(id) }).detach();
+        kept::forget(&self.keeper, self.names.session(id));
     }
 
     /// Whether the process before has left a session here.
     pub(crate) async fn has_sessions(&self) -> Result<bool, XrlError> {
-        Ok(kept(&self.keeper).await?.iter().any(|key| self.names.session_of(key).is_some()))
+        Ok(kept::keys(&self.keeper).await?.iter().any(|key| self.names.session_of(key).is_some()))
     }
 
     /// No session is to outlive this process: what is kept of them is given back.
@@ -225,14 +211,10 @@ pub(crate) async fn drop_of_others(keeper: &KeeperClient, vrfs: &[String]) -> Re
 }
 
 async fn drop_where(keeper: &KeeperClient, is_meant: impl Fn(&str) -> bool) -> Result<(), XrlError> {
-    for key in kept(keeper).await?.into_iter().filter(|key| is_meant(key)) {
-        keeper.drop(GetRequest { key }).detach();
+    for key in kept::keys(keeper).await?.into_iter().filter(|key| is_meant(key)) {
+        kept::forget(keeper, key);
     }
     Ok(())
-}
-
-async fn kept(keeper: &KeeperClient) -> Result<Vec<String>, XrlError> {
-    Ok(keeper.list(Empty {}).await?.kept.into_iter().map(|kept| kept.key).collect())
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod configured;
 mod descriptor;
 pub mod formats;
 mod heap;
+pub mod kept;
 mod listening;
 pub mod log;
 pub mod metrics;
