@@ -45,7 +45,7 @@ pub static PROCESS: Process = Process {
     name: NAME,
     does: "finds failures of the paths to neighbours",
     user: User::Own(10),
-    rights: Rights::worker(Network::Ports(&[3784, 4784])),
+    rights: Rights::worker(Network::Ports(&[3784, 4784])).in_real_time(),
     services: &[BfdClient::SERVICE],
     after: &["fea"],
     feeds: &["bgp", "rib"],

@@ -27,7 +27,7 @@ pub(crate) struct Cursor {
 pub(crate) fn part(command: &str, from: Option<Cursor>, tables: &Tables) -> Part<Row, Cursor> {
     if command == "status" {
         let all = tables.all();
-        let mut rows = vec![process(tables)];
+        let mut rows = process(tables);
         rows.extend(all.iter().flat_map(|(vrf, table)| discarded(vrf.as_deref(), table.inner())));
         return Part::whole(rows);
     }
@@ -158,9 +158,17 @@ fn said(what: &str, value: impl Into<Value>, vrf: Option<&str>) -> Row {
     row(json!({ "what": what, "value": value.into(), "vrf": vrf.unwrap_or("") }))
 }
 
-fn process(tables: &Tables) -> Row {
-    let _ = tables.boot();
-    said("scheduling", "", None)
+/// How the process runs: what the kernel has refused is said as it is.
+fn process(tables: &Tables) -> Vec<Row> {
+    let Some(real_time) = &tables.boot().real_time else { return Vec::new() };
+    let outcome = |outcome: &Result<(), String>, granted: &str| match outcome {
+        Ok(()) => granted.to_owned(),
+        Err(refusal) => format!("refused: {refusal}"),
+    };
+    vec![
+        said("scheduling", outcome(&real_time.scheduling, "real time"), None),
+        said("memory", outcome(&real_time.memory, "locked"), None),
+    ]
 }
 
 fn discarded(vrf: Option<&str>, table: &Inner) -> Vec<Row> {

@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_process::Boot;
 use holdfast_xrl::XrlError;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::{
     custody::Custody,
@@ -29,6 +29,8 @@ pub(crate) struct Tables {
     /// Profiles and the most sessions of a table, once they are known.
     settings: watch::Sender<Option<(Profiles, usize)>>,
     tables: RefCell<BTreeMap<Vrf, Table>>,
+    /// Tables are begun one at a time: each has one memory at the keeper.
+    beginning: Mutex<()>,
     /// Sessions that the process before has left, until it is known what is configured for them.
     left: RefCell<BTreeMap<Vrf, (Kept, Vec<Left>)>>,
 }
@@ -36,7 +38,8 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) fn new(boot: Rc<Boot>) -> Rc<Self> {
         let settings = watch::Sender::new(None);
-        Rc::new(Self { boot, settings, tables: RefCell::default(), left: RefCell::default() })
+        let (tables, beginning, left) = Default::default();
+        Rc::new(Self { boot, settings, tables, beginning, left })
     }
 
     /// How this process runs.
@@ -95,15 +98,12 @@ impl Tables {
         let mut settings = self.settings.subscribe();
         let known = settings.wait_for(Option::is_some).await.map(|known| known.clone());
         let Ok(Some((profiles, most))) = known else { return Err(XrlError::unavailable("not configured")) };
+        let _alone = self.beginning.lock().await;
         if let Some(table) = self.tables.borrow().get(&vrf) {
             return Ok(Rc::clone(table.inner()));
         }
         self.make_room()?;
         let kept = Kept::open(&self.custody(vrf.as_deref())).await?;
-        // Somebody else may have asked meanwhile.
-        if let Some(table) = self.tables.borrow().get(&vrf) {
-            return Ok(Rc::clone(table.inner()));
-        }
         Ok(self.begin(vrf, kept, &profiles, most))
     }
 
