@@ -209,6 +209,12 @@ impl Engine {
         });
     }
 
+    /// Each session that may send sends now, since packets of before may not have left.
+    pub fn send_again(&mut self, now: Instant) {
+        let ids: Vec<_> = self.sessions().map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.with(now, id, Session::send_again));
+    }
+
     /// Counts from nothing again.
     pub fn clear_counters(&mut self) {
         self.slots.iter_mut().flatten().for_each(|slot| slot.session.counters = Default::default());

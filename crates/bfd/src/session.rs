@@ -239,6 +239,10 @@ impl Session {
         !self.profile.passive || self.remote.discriminator != 0
     }
 
+    pub(crate) fn send_again(&mut self) {
+        self.is_due = self.sends();
+    }
+
     fn sends_periodically(&self) -> bool {
         let is_polling = self.timing.poll == Poll::Active;
         self.sends() && self.remote.required_min_rx != 0 && (!self.is_demand_active() || is_polling)

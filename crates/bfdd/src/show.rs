@@ -78,6 +78,18 @@ fn milliseconds(time: Duration) -> u64 {
     time.as_millis() as u64
 }
 
+/// Seconds in state Up.
+fn uptime(now: Instant, session: &Session) -> Option<u64> {
+    let seconds = now.saturating_duration_since(session.since()).as_secs();
+    (session.state() == State::Up).then_some(seconds)
+}
+
+/// Seconds in another state.
+fn downtime(now: Instant, session: &Session) -> Option<u64> {
+    let seconds = now.saturating_duration_since(session.since()).as_secs();
+    (session.state() != State::Up).then_some(seconds)
+}
+
 /// What names a session.
 fn name(vrf: Option<&str>, sessions: &Sessions, session: &Session) -> Row {
     let path = session.path();
@@ -98,7 +110,8 @@ fn with(mut name: Row, more: Value) -> Row {
 fn brief(vrf: Option<&str>, now: Instant, sessions: &Sessions, session: &Session) -> Row {
     let more = json!({
         "status": status(session.state()),
-        "uptime": now.saturating_duration_since(session.since()).as_secs(),
+        "uptime": uptime(now, session),
+        "downtime": downtime(now, session),
         "diagnostic": session.diagnostic().to_string(),
         "remote-diagnostic": session.remote_diagnostic().to_string(),
         "detection-time": milliseconds(session.detection_time()),
@@ -116,7 +129,8 @@ fn peer(vrf: Option<&str>, now: Instant, sessions: &Sessions, id: SessionId, ses
         "passive-mode": profile.passive,
         "minimum-ttl": if session.path().hops == Hops::Multiple { profile.minimum_ttl } else { 255 },
         "status": status(session.state()),
-        "uptime": now.saturating_duration_since(session.since()).as_secs(),
+        "uptime": uptime(now, session),
+        "downtime": downtime(now, session),
         "diagnostic": session.diagnostic().to_string(),
         "remote-status": status(session.remote_state()),
         "remote-diagnostic": session.remote_diagnostic().to_string(),

@@ -5,6 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, net::IpAddr, rc::Rc};
 use holdfast_bfd::{Hops, Path};
 use holdfast_process::Boot;
 use holdfast_routing::{Port, Way};
+use holdfast_sys::filter::{Instruction, set_filter};
 use holdfast_xrl::XrlError;
 use tokio::task::AbortHandle;
 
@@ -58,6 +59,22 @@ pub(crate) fn needed(path: Path) -> [Name; 2] {
 /// # Errors
 /// What the opener says.
 pub(crate) async fn open(boot: &Boot, custody: &Custody, name: Name) -> Result<Port, XrlError> {
+    let failed = |error: std::io::Error| XrlError::internal(format!("the socket: {error}"));
+    let port = take_or_open(boot, custody, name).await?;
+    if name.0 == Purpose::Receive(Hops::Single) {
+        set_filter(port.fd(), &from_one_hop(name.1)).map_err(failed)?;
+    }
+    Ok(port)
+}
+
+/// Takes what a neighbour on a link has sent (RFC 5881 section 5). The kernel drops and counts the rest: packets from
+/// elsewhere do not wake this process, however many come.
+fn from_one_hop(is_ipv6: bool) -> [Instruction; 4] {
+    let ttl = if is_ipv6 { Instruction::LoadOctet(7) } else { Instruction::LoadOctet(8) };
+    [ttl, Instruction::Equal { value: 255, yes: 0, no: 1 }, Instruction::Take, Instruction::Drop]
+}
+
+async fn take_or_open(boot: &Boot, custody: &Custody, name: Name) -> Result<Port, XrlError> {
     let failed = |error: std::io::Error| XrlError::internal(format!("the socket: {error}"));
     if let Some(left) = custody.find(&word(name)).await?
         && let Ok(port) = Port::from_fd(left).await

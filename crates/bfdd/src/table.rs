@@ -31,10 +31,22 @@ use crate::{
 
 /// Datagrams that are received before others have their turn.
 const TURN: usize = 64;
+/// Pause after a turn in which no packet belonged to a session. A process in real time that is flooded would leave no
+/// processor time to others.
+const STRANGERS: Duration = Duration::from_millis(1);
 /// Octets of the longest datagram that is looked at: packets have 52, and what is behind them is not read.
 const LONGEST: usize = 256;
 /// Pause before a socket is opened again that could not be, or has failed.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What came of a turn of a socket.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Took {
+    /// Packets of sessions, or all that had come.
+    Some,
+    /// As many as a turn takes, and none of a session.
+    Strangers,
+}
 
 /// Packets that were discarded, by reason.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -261,6 +273,9 @@ impl Inner {
                         let port = Rc::new(port);
                         inner.sockets.set(name, Some(Rc::clone(&port)));
                         said.clear();
+                        if name.0 == Purpose::Send {
+                            inner.act(|sessions, now| sessions.engine.send_again(now));
+                        }
                         let error = inner.receive_from(name, &port).await;
                         warn!(event = "socket-failed", socket = sockets::word(name), "{error}");
                         inner.sockets.set(name, None);
@@ -288,19 +303,21 @@ impl Inner {
             if let Err(error) = port.readable().await {
                 return error;
             }
-            if let Err(error) = self.receive_some(hops, port, &mut octets) {
-                return error;
+            match self.receive_some(hops, port, &mut octets) {
+                // Whoever sends without a pause keeps nobody else waiting.
+                Ok(Took::Some) => yield_now().await,
+                Ok(Took::Strangers) => sleep(STRANGERS).await,
+                Err(error) => return error,
             }
-            // Whoever sends without a pause keeps nobody else waiting.
-            yield_now().await;
         }
     }
 
-    fn receive_some(self: &Rc<Self>, hops: Hops, port: &Port, octets: &mut [u8]) -> io::Result<()> {
+    fn receive_some(self: &Rc<Self>, hops: Hops, port: &Port, octets: &mut [u8]) -> io::Result<Took> {
+        let mut took = Took::Strangers;
         for _ in 0..TURN {
             let received = match port.receive(octets) {
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Took::Some),
                 Err(error) => return Err(error),
             };
             let Some(source) = received.source else { continue };
@@ -312,12 +329,15 @@ impl Inner {
                 ttl: received.hops,
                 hops,
             };
-            self.receive(&datagram);
+            if self.receive(&datagram) {
+                took = Took::Some;
+            }
         }
-        Ok(())
+        Ok(took)
     }
 
-    fn receive(self: &Rc<Self>, datagram: &Datagram<'_>) {
+    /// Whether it was a packet of a session.
+    fn receive(self: &Rc<Self>, datagram: &Datagram<'_>) -> bool {
         let now = Instant::now();
         let mut sessions = self.sessions.borrow_mut();
         match sessions.engine.receive(now, datagram) {
@@ -325,10 +345,12 @@ impl Inner {
                 sessions.keep(id);
                 drop(sessions);
                 self.pump(now);
+                true
             }
             Err(rejected) => {
                 self.discard(|discarded| discarded.count(rejected));
                 debug!(source = %datagram.source, "discarded: {rejected}");
+                false
             }
         }
     }
