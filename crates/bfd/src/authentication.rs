@@ -48,3 +48,20 @@ impl Sequence {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_numbers_go_in_a_circle() {
+        let mut sequence = Sequence { next: u32::MAX, received: Some(u32::MAX - 1) };
+        assert_eq!([sequence.take(), sequence.take()], [u32::MAX, 0]);
+        let profile = Profile::default();
+        let meticulous = |number| sequence.is_in_window(number, true, &profile);
+        assert!(meticulous(u32::MAX) && meticulous(0) && meticulous(7), "so far are 3 times 3");
+        assert!(!meticulous(8) && !meticulous(u32::MAX - 1) && !meticulous(u32::MAX - 2));
+        let keyed = |number| sequence.is_in_window(number, false, &profile);
+        assert!(keyed(u32::MAX - 1) && keyed(7) && !keyed(8) && !keyed(u32::MAX - 2));
+    }
+}

@@ -157,7 +157,11 @@ impl Frozen {
             timing.begin_poll();
         }
         let hops = if hops == 0 { Hops::Single } else { Hops::Multiple };
-        let is_possible = discriminator != 0 && state <= 3 && state != State::AdminDown as u8;
+        // Without these nothing would end a session that is not Down.
+        let has_neighbour = remote.discriminator != 0 && remote.detect_multiplier != 0;
+        let is_state =
+            state == State::Down as u8 || state <= 3 && state != State::AdminDown as u8 && has_neighbour;
+        let is_possible = discriminator != 0 && is_state;
         is_possible.then_some(Thawed {
             path: Path { remote: remote_address, local, interface, hops },
             discriminator,

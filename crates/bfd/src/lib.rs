@@ -30,6 +30,7 @@
 mod authentication;
 mod engine;
 mod frozen;
+pub mod fuzzing;
 mod path;
 mod profile;
 mod random;

@@ -285,8 +285,18 @@ impl Session {
         let differs = self.profile.detect_multiplier != profile.detect_multiplier;
         self.profile = profile;
         self.advertise(now);
-        self.is_due |= differs && self.sends();
+        if differs {
+            self.say_anew();
+        }
         self.schedule(now);
+    }
+
+    /// A packet says something new. A neighbour in Demand mode has to confirm it (section 6.6).
+    fn say_anew(&mut self) {
+        self.is_due |= self.sends();
+        if self.is_demand_active() {
+            self.timing.begin_poll();
+        }
     }
 
     /// The way to the neighbour is known to be broken, without waiting for the detection time.
@@ -322,7 +332,7 @@ impl Session {
         self.has_failed &= state != State::Up && diagnostic != Diagnostic::ADMINISTRATIVELY_DOWN;
         (self.state, self.diagnostic, self.since) = (state, diagnostic, now);
         self.is_due = self.sends();
-        if state != State::Up {
+        if matches!(state, State::AdminDown | State::Down) {
             self.timing.forget_poll();
         }
         self.advertise(now);
@@ -338,7 +348,8 @@ impl Session {
         self.timing.advertise(desired, required, is_up);
         if before != (desired, required) {
             self.is_due |= self.sends();
-            if is_up {
+            // A neighbour that is away is asked nothing.
+            if self.remote.discriminator != 0 {
                 self.timing.begin_poll();
             }
         }
@@ -359,7 +370,7 @@ impl Session {
     pub(crate) fn receive(&mut self, now: Instant, packet: &Packet) {
         self.counters.received += 1;
         self.last_received = Some(now);
-        let was_polling = self.timing.poll == Poll::Active;
+        let before = (self.state, self.remote.discriminator);
         self.remote = Remote {
             discriminator: packet.my_discriminator,
             state: packet.state,
@@ -373,14 +384,15 @@ impl Session {
         };
         self.sequence_known_until = Some(now + 2 * self.detection_time());
         self.timing.received(packet.flags.is_final);
-        // A poll that begins does not wait for the next periodic packet.
-        self.is_due |= !was_polling && self.timing.poll == Poll::Active;
         if let Some((state, diagnostic)) = self.next_state(packet.state) {
             self.change(now, state, diagnostic);
         }
         // An operator holds the neighbour's end down: that says nothing of the path (RFC 5882 section 3.2).
         self.has_failed &= packet.state != State::AdminDown;
         self.is_final_due |= packet.flags.poll;
+        if before != (self.state, self.remote.discriminator) {
+            self.say_anew();
+        }
         self.schedule(now);
     }
 

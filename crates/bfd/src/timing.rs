@@ -64,9 +64,10 @@ impl Timing {
         self.polled = (self.desired_tx, self.required_rx);
     }
 
-    /// Nobody is asked any more: the neighbour is away, and what is advertised is in use.
+    /// Nobody is asked any more: the session is Down, and what is advertised is in use. The answer to what was asked may come.
     pub(crate) fn forget_poll(&mut self) {
-        (self.poll, self.unsettled) = (Poll::Idle, false);
+        self.unsettled |= self.poll == Poll::Active;
+        self.poll = Poll::Idle;
         (self.tx, self.rx) = (self.desired_tx, self.required_rx);
     }
 

@@ -1,6 +1,9 @@
 mod authentication;
+mod corpora;
 mod pair;
+mod random;
 mod restarts;
+mod rules;
 mod states;
 mod strangers;
 mod times;
