@@ -17,6 +17,7 @@
 //! # Ok::<(), holdfast_bfd_wire::Malformed>(())
 //! ```
 
+pub mod fuzzing;
 mod key;
 mod packet;
 mod read;

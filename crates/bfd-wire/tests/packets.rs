@@ -97,6 +97,22 @@ fn a_digest_is_that_of_the_packet_with_the_secret_in_its_place() {
 }
 
 #[test]
+fn the_reserved_octet_is_signed_and_not_looked_at() {
+    let (packet, _) = by_hand();
+    let key = key(9, Algorithm::KeyedSha1);
+    let mut octets = packet.write(Some((&key, 7))).as_slice().to_vec();
+    octets[27] = 0xff;
+    assert!(!Received::read(&octets).expect("well-formed").is_signed_with(&key));
+    octets[32..].fill(0);
+    octets[32..38].copy_from_slice(b"secret");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &octets);
+    octets[32..].copy_from_slice(digest.as_ref());
+    let read = Received::read(&octets).expect("well-formed");
+    let digest = Authentication::Digest { algorithm: Algorithm::KeyedSha1, key: 9, sequence: 7 };
+    assert!(read.is_signed_with(&key) && read.authentication == Some(digest));
+}
+
+#[test]
 fn a_section_of_another_length_or_type_is_foreign() {
     let (packet, _) = by_hand();
     for algorithm in ALL {
