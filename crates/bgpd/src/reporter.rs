@@ -123,7 +123,7 @@ impl Reporter {
     pub(crate) fn bfd_down(&mut self, slot: &Slot, number: u32, now: Instant) {
         if self.may(slot, now) {
             let (peer, address) = (&slot.neighbor.name, &slot.neighbor.location);
-            warn!(event = "bfd-down", peer, %address, "BFD is down: {}", diagnostic(number));
+            warn!(event = "peer-bfd-down", peer, %address, "BFD is down: {}", diagnostic(number));
         }
     }
 

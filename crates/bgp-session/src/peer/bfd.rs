@@ -5,7 +5,7 @@ use std::time::Instant;
 use holdfast_config::schema::PeerBfd;
 
 use super::Peer;
-use crate::{Bfd, DownReason, Output, State, StopReason};
+use crate::{Bfd, DownReason, State, StopReason, connection::Connection};
 
 impl Peer {
     /// Takes another configuration of BFD; a session that is up stays, whatever is `strict` from its next OPEN on.
@@ -31,7 +31,7 @@ impl Peer {
 
     /// Whether the session waits for BFD to come up.
     pub fn awaits_bfd(&self) -> bool {
-        self.connections.iter().flatten().any(|connection| connection.awaits_bfd())
+        self.connections.iter().flatten().any(Connection::awaits_bfd)
     }
 
     /// BfdStrictConfigChanged (event 35): what comes up with another OPEN begins anew.
@@ -69,19 +69,14 @@ impl Peer {
         }
     }
 
-    /// Packets do not arrive any more. The session goes first: what comes up beside it may be of a peer that restarts.
+    /// Packets do not arrive any more.
     fn bfd_failed(&mut self, independent: bool, now: Instant) {
         // RFC 5882 section 4.3: while the peer restarts, BFD fails for that reason alone unless its C bit is set.
         if independent {
-            self.retention
-                .families()
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|family| self.out.push(Output::Forget(family)));
-            self.retention.end();
+            self.forget_retained();
         }
         for slot in 0..self.connections.len() {
-            if self.connections[slot].as_ref().is_some_and(|connection| connection.ends_with_bfd()) {
+            if self.connections[slot].as_ref().is_some_and(Connection::ends_with_bfd) {
                 self.end(slot, DownReason::BfdDown, now);
             }
         }

@@ -21,11 +21,7 @@ impl Peer {
         }
         self.drop_dial();
         if reason.is_final() {
-            // Of a session that has ended before, too.
-            for family in self.retention.families().collect::<Vec<_>>() {
-                self.out.push(Output::Forget(family));
-            }
-            self.retention.end();
+            self.forget_retained();
         }
         // The session last: attempts beside it end in the same order whatever place they have.
         for ends_session in [false, true] {
@@ -54,6 +50,14 @@ impl Peer {
             AfterStop::BackOff => self.fail(now),
             AfterStop::RestartAfter(pause) => self.hold(pause, now),
         }
+    }
+
+    /// What stays of a session that has ended before goes.
+    pub(super) fn forget_retained(&mut self) {
+        for family in self.retention.families().collect::<Vec<_>>() {
+            self.out.push(Output::Forget(family));
+        }
+        self.retention.end();
     }
 
     /// A connection ends by what came over it, or by a timer.

@@ -10,6 +10,7 @@ use super::{Effect, Sessions};
 use crate::{
     bfd::Wanted,
     config::{Neighbor, Settings},
+    connection::Connection,
     location::Location,
 };
 
@@ -30,9 +31,9 @@ impl Sessions {
             Location::Address(address) => *address,
             Location::OnLink(address, _) => (*address).into(),
             // Who was there last, until there is another one.
-            Location::Neighbor(_) => connection
-                .map(|connection| connection.remote_address())
-                .or(before.map(|before| before.remote))?,
+            Location::Neighbor(_) => {
+                connection.map(Connection::remote_address).or(before.map(|before| before.remote))?
+            }
         };
         let hops = hops(neighbor, bfd, settings);
         let local = || connection.map(|connection| connection.local.ip().to_canonical());

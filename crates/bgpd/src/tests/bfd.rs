@@ -70,7 +70,7 @@ impl Scene {
 async fn a_peer_is_followed_while_it_is_enabled() {
     let mut scene = Scene::with_bfd(PeerBfd::default());
     let follow = Effect::Follow(scene.peer);
-    assert_eq!(scene.effects(), [follow.clone()]);
+    assert_eq!(scene.effects(), std::slice::from_ref(&follow));
     let wanted = scene.wanted().expect("it is followed");
     let single =
         Wanted { remote: PEER, local: None, interface: "".into(), hops: BfdHops::Single, profile: None };
@@ -80,7 +80,7 @@ async fn a_peer_is_followed_while_it_is_enabled() {
     let fast = PeerBfd { profile: Some("fast".into()), ..PeerBfd::default() };
     scene.hears_bfd(up());
     scene.change(|neighbor| with_bfd(neighbor, fast));
-    assert_eq!(scene.effects(), [follow.clone()]);
+    assert_eq!(scene.effects(), std::slice::from_ref(&follow));
     assert!(scene.slot().bfd.as_ref().is_some_and(|following| following.said.is_some()), "the same session");
     for is_down in [true, false] {
         scene.change(|neighbor| neighbor.disabled = is_down);
@@ -127,7 +127,7 @@ async fn how_many_hops_away_a_peer_is_follows_from_what_is_configured() {
         assert_eq!(scene.wanted().map(|wanted| wanted.hops), (!needs_local).then_some(hops));
         // Over several hops our address is that of the session.
         let line = scene.connect(scene.peer).await;
-        let local = needs_local.then(|| ADDRESS);
+        let local = needs_local.then_some(ADDRESS);
         assert_eq!(scene.wanted().map(|wanted| (wanted.hops, wanted.local)), Some((hops, local)));
         drop(line.far);
         scene.reads(line.key).await;
@@ -286,7 +286,7 @@ fn what_bfd_has_said_holds_until_another_one_says_more() {
             hops: said::Hops::Single.into(),
             ..FollowRequest::default()
         };
-        assert_eq!(running.followed(), [wanted.clone()]);
+        assert_eq!(running.followed(), std::slice::from_ref(&wanted));
         let mut peer = door.tcp("a").await;
         peer.write_all(&greeting(65_001)).await.expect("room in the socket");
         until("a session", async || is_up(&scene).await && bfd(&scene).await == "up").await;

@@ -3,12 +3,12 @@
 use holdfast_api::{
     bgp::v1::{
         self as bgp, AggregateState, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply,
-        ClearRequest, Dampened, DampenedRoute, Drop, FamilyState, MessageCount, Neighbor, NeighborView,
-        NsrReply, NsrSession, Path, Paths, PolicyChange, PolicyPlace, PolicyReply, PolicyTrace, Prefix,
-        RangeTotals, RangesReply, ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest,
-        ShowRangesRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, StartPeerRequest,
-        StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply, TracePolicyRequest,
-        WatchRequest, Watched,
+        ClearRequest, Dampened, DampenedRoute, Drop, FamilyState, MessageCount, Neighbor, NeighborBfd,
+        NeighborView, NsrReply, NsrSession, Path, Paths, PolicyChange, PolicyPlace, PolicyReply, PolicyTrace,
+        Prefix, RangeTotals, RangesReply, ShowDampenedRequest, ShowNeighborRoutesRequest,
+        ShowNeighborsRequest, ShowRangesRequest, ShowRouteRequest, ShowRoutesRequest, ShutdownRequest,
+        StartPeerRequest, StopPeerRequest, Summary, SummaryFamily, SummaryPeer, TracePolicyReply,
+        TracePolicyRequest, WatchRequest, Watched,
     },
     fea::v1::{self as fea, FeaServer},
     manager::v1::{self as manager, ManagerServer},
@@ -84,6 +84,18 @@ fn neighbor(peer: SummaryPeer) -> Neighbor {
             ..FamilyState::default()
         }],
         import: "in".into(),
+        bfd: Some(NeighborBfd {
+            state: "up".into(),
+            remote_state: "up".into(),
+            diagnostic: "control detection time expired".into(),
+            profile: "fast".into(),
+            hops: "single".into(),
+            strict: true,
+            since_milliseconds: 61_000,
+            detection_microseconds: 150_000,
+            remote_control_plane_independent: true,
+            ..NeighborBfd::default()
+        }),
         ..Neighbor::default()
     }
 }

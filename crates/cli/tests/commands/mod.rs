@@ -195,8 +195,23 @@ fn neighbors_are_all_or_the_one_that_is_named() {
     });
     assert_eq!(neighbor["neighborCapabilities"], expected);
     assert_eq!(neighbor["addressFamilyInfo"]["ipv4Unicast"]["acceptedPrefixCounter"], 990);
+    let bfd = json!({
+        "type": "single hop",
+        "status": "Up",
+        "profile": "fast",
+        "strict": true,
+        "awaited": false,
+        "since_ms": 61_000,
+        "detection_us": 150_000,
+        "remote_control_plane_independent": true,
+        "remote_state": "up",
+        "diagnostic": "control detection time expired",
+    });
+    assert_eq!(neighbor["peerBfdInfo"], bfd);
     let text = router.text("show bgp neighbors transit-1");
     for part in [
+        "  BFD: up for 00:01:01, profile fast, hops single, strict, a failure is found after 150.0 ms\n",
+        "    last down: control detection time expired\n",
         "transit-1 (10.1.0.2), AS 65101, external link",
         "up for 01:00:00",
         "Policy: import in, export none (nothing passes)",
