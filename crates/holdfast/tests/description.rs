@@ -30,6 +30,10 @@ table = 100
 [[static]]
 prefix = "192.0.2.0/24"
 next-hop = "10.1.0.9"
+[[static]]
+prefix = "198.51.100.0/24"
+next-hop = "10.1.0.9"
+bfd = {}
 [[protocol]]
 name = "toy"
 [[rpki.cache]]
@@ -47,6 +51,16 @@ bgpsec = {}
 [[bgp.peer.limit]]
 family = "ipv4-unicast"
 received = 1
+[[bgp.peer]]
+name = "b"
+address = "10.1.0.3"
+asn = 65102
+bfd = {}
+[[bgp.peer]]
+name = "c"
+address = "10.1.0.4"
+asn = 65103
+bfd = { strict = true }
 [[bgp.network]]
 prefix = "192.0.2.0/24"
 [[bgp.aggregate]]

@@ -276,6 +276,9 @@ proptest! {
         prop_assert_eq!(keepalive, original.up.map(|id| Output::Send(id, KEEPALIVE.to_vec())));
         prop_assert_eq!(thawed.solo.peer.poll_output(), None);
         thawed.check();
+        // The driver knows what BFD has said.
+        thawed.apply(Op::Bfd(original.solo.peer.bfd()));
+        prop_assert_eq!(&thawed.said, &[]);
         original.said.clear();
         for op in after {
             original.apply(op.clone());

@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use holdfast_bgp_session::{
-    ConnId, Counted, Disposition, Input, Output, PeerConfig, State, StopReason, Timer,
+    Bfd, ConnId, Counted, Disposition, Input, Output, PeerConfig, State, StopReason, Timer,
 };
 use holdfast_bgp_wire::{Capability, HEADER_LEN, MessageType, Notification, Open};
 use holdfast_types::Family;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
-use crate::tests::session::solo::{Solo, config, graceful_open, peer_open, router_id, ruled, sent};
+use crate::tests::session::solo::{
+    Solo, config, graceful_open, peer_open, router_id, ruled, sent, strict, strict_open,
+};
 
 /// What may happen. An `Index` picks one of the connections.
 #[derive(Clone, Debug)]
@@ -25,6 +27,7 @@ pub(crate) enum Op {
     FramingError(Index),
     UpdateRefused(Index),
     Sent(Index),
+    Bfd(Bfd),
     /// An input for a connection that does not exist.
     Stale(u32, MessageType),
     Timeout,
@@ -55,8 +58,13 @@ fn any_stop() -> impl Strategy<Value = StopReason> {
     ]
 }
 
+fn any_bfd() -> impl Strategy<Value = Bfd> {
+    let down = any::<bool>().prop_map(|independent| Bfd::Down { independent });
+    prop_oneof![Just(Bfd::Unknown), Just(Bfd::AdminDown), down, Just(Bfd::Up)]
+}
+
 fn any_open() -> impl Strategy<Value = Open> {
-    (prop_oneof![Just(peer_open()), Just(graceful_open())], 1_u32..4)
+    (prop_oneof![Just(peer_open()), Just(graceful_open()), Just(strict_open())], 1_u32..4)
         .prop_map(|(open, id)| Open { router_id: router_id(id), ..open })
 }
 
@@ -75,6 +83,7 @@ pub(crate) fn any_op() -> impl Strategy<Value = Op> {
         1 => index().prop_map(Op::FramingError),
         1 => index().prop_map(Op::UpdateRefused),
         1 => index().prop_map(Op::Sent),
+        3 => any_bfd().prop_map(Op::Bfd),
         1 => (any::<u32>(), any_kind()).prop_map(|(id, kind)| Op::Stale(id, kind)),
         1 => Just(Op::Timeout),
         3 => (0_u64..100_000).prop_map(|ms| Op::Pass(Duration::from_millis(ms))),
@@ -83,8 +92,10 @@ pub(crate) fn any_op() -> impl Strategy<Value = Op> {
 }
 
 pub(crate) fn any_config() -> impl Strategy<Value = PeerConfig> {
-    (any::<bool>(), prop_oneof![Just(0), Just(3), Just(90)], 1_u32..4).prop_map(|(passive, hold_time, id)| {
-        PeerConfig { hold_time, router_id: router_id(id), ..ruled(config(), |rules| rules.passive = passive) }
+    let times = prop_oneof![Just(0), Just(3), Just(90)];
+    (any::<[bool; 2]>(), times, 1_u32..4).prop_map(|([passive, waits], hold_time, id)| {
+        let config = if waits { strict(config()) } else { config() };
+        PeerConfig { hold_time, router_id: router_id(id), ..ruled(config, |rules| rules.passive = passive) }
     })
 }
 
@@ -141,6 +152,7 @@ impl Judge {
                 self.with(which, |judge, id| judge.feed(Input::UpdateRefused(id, error.clone())));
             }
             Op::Sent(which) => self.with(which, |judge, id| judge.feed(Input::Sent(id))),
+            Op::Bfd(bfd) => self.feed(Input::Bfd(bfd)),
             Op::Stale(id, kind) => self.stale(ConnId(id), kind),
             Op::Timeout => self.timeout(),
             Op::Pass(time) => self.pass(time),
@@ -276,11 +288,12 @@ impl Judge {
         // Every OPEN of these tests that is accepted proposes 90 seconds.
         let timed = peer.config().hold_time != 0;
         let in_session = matches!(state, State::OpenConfirm | State::Established);
-        assert_eq!(
-            runs(Timer::Hold),
-            state == State::OpenSent || in_session && timed,
-            "hold timer in {state}"
-        );
+        // Another connection may be in OpenSent as well, and not have heard the peer's OPEN.
+        if timed || !peer.awaits_bfd() {
+            let holds = state == State::OpenSent || in_session && timed;
+            assert_eq!(runs(Timer::Hold), holds, "hold timer in {state}");
+        }
+        assert!(!runs(Timer::BfdHold) || peer.awaits_bfd() && !timed);
         assert_eq!(runs(Timer::Keepalive), in_session && timed);
         assert_eq!(runs(Timer::SendHold), state == State::Established && timed);
         let dials = matches!(state, State::Connect | State::Active) && !peer.config().rules.passive;

@@ -7,11 +7,18 @@ use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::{Bfd, Input};
 
 use super::Speaker;
-use crate::bfd::{self, Following};
+use crate::{
+    bfd::{self, Following},
+    sessions::slot::Slot,
+};
 
 impl Speaker {
     /// Has a peer followed as it is now to be, or not at all. What is said of another session does not count for this one.
     pub(super) fn follow_bfd(&mut self, index: PeerIndex, now: Instant) {
+        let concerns = |slot: &Slot| slot.neighbor.source.bfd.is_some() || slot.bfd.is_some();
+        if !self.sessions.slot(index).is_some_and(concerns) {
+            return;
+        }
         let wanted = self.sessions.wanted_bfd(index, &self.settings);
         let Some(slot) = self.sessions.slot_mut(index) else { return };
         let is_other_session = match (&slot.bfd, &wanted) {
