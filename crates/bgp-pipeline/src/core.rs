@@ -195,6 +195,11 @@ impl Core {
         path
     }
 
+    /// Whether the decision marks paths beside the best, or has just ceased to.
+    pub(crate) fn marks_others(&self) -> bool {
+        self.speaker.max_paths > 1 || self.sources.protecting || self.deciding_anew
+    }
+
     fn evaluate_set(&mut self, prefix: Prefix, set: SetId) -> Verdict {
         if self.sets.flags(set).has(SetFlags::INVALID) {
             return Verdict::Rejected;

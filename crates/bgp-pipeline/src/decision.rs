@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use crate::{
     PeerKind,
     core::Core,
-    path::{Path, SetId, SourceId},
+    next_hop::NextHopId,
+    path::{Flags, Path, SetId, SourceId},
     sets::{Preference, SetFlags},
 };
 
@@ -361,6 +362,21 @@ impl Decision {
         self.ranked.clear();
         self.ranked.extend(oldest.into_iter().chain(self.contenders.iter().map(|contender| contender.index)));
         &self.ranked
+    }
+
+    /// The path that would be chosen if the next hops of the best and of those used beside it were gone: where it stands.
+    pub(crate) fn backup(&mut self, core: &mut Core, prefix: Prefix, paths: &[Path]) -> Option<usize> {
+        self.candidates.clear();
+        for (index, path) in paths.iter().enumerate() {
+            self.candidates.extend(core.candidate(prefix, index, *path));
+        }
+        let is_used = |path: Path| path.is_best() || path.flags.has(Flags::MULTIPATH);
+        let next_hop = |candidate: &Candidate| core.sets.next_hop(candidate.set);
+        let used = self.candidates.iter().filter(|candidate| is_used(paths[candidate.index]));
+        let used: SmallVec<[NextHopId; 4]> = used.map(next_hop).collect();
+        self.candidates.retain(|candidate| !used.contains(&next_hop(candidate)));
+        self.eliminate(core);
+        self.candidates.iter().find(|candidate| candidate.lost.is_none()).map(|best| best.index)
     }
 
     fn eliminate(&mut self, core: &Core) {

@@ -122,7 +122,7 @@ pub use pipeline::{Pipeline, TooManySessions, origin::OriginateAttributes};
 pub use policy::{Direction, Progress};
 pub use redistribution::{ForeignRoute, NoRoom};
 pub use rewriter::{Answer, Offered, Receiver, Replacement, Rewriter, Slot};
-pub use rib_out::{RibChanges, RibRun};
+pub use rib_out::{RibChanges, RibNextHops, RibRun};
 pub use seam::{Observer, Old, RouteEvent, RouteNumber, Seam, StreamKey};
 pub use show::{PathState, PathView};
 pub use signatures::{

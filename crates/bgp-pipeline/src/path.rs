@@ -74,6 +74,8 @@ impl Flags {
     const EACH: Self = Self(1 << 9);
     /// Three bits for [`Path::epoch`].
     const EPOCH: u16 = 10;
+    /// It would be best if the next hops in use were gone. Only beside a best path of a source that is protected.
+    pub(crate) const BACKUP: Self = Self(1 << 13);
     /// In the table's word only: not a path but a list.
     const LIST: Self = Self(1 << 15);
 
@@ -200,6 +202,7 @@ impl Path {
     pub(crate) fn unchosen(mut self) -> Self {
         self.flags.set(Flags::BEST, false);
         self.flags.set(Flags::MULTIPATH, false);
+        self.flags.set(Flags::BACKUP, false);
         self
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Peer {
     /// What an earlier session has left while the peer is expected back (RFC 4724).
     pub(crate) stale: Vec<SourceId>,
     pub(crate) drops: Drops,
+    /// As [`Pipeline::set_protected`] says.
+    pub(crate) is_protected: bool,
 }
 
 /// Its session, while that is up.

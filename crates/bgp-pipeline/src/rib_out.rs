@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use holdfast_types::{Family, IpPrefix, Prefix};
+use smallvec::SmallVec;
 
 use crate::{
     PeerIndex, PeerKind,
@@ -43,6 +44,18 @@ impl RibRun {
     const WITHDRAWAL: Self = Self { routes: 1, next_hops: 0, internal: false, tag: 0, metric: 0, peer: None };
 }
 
+/// Where the routes of a handle lead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RibNextHops {
+    /// Names them; never 0.
+    pub handle: u32,
+    /// Those that share the traffic. Without one packets are dropped.
+    pub gateways: Vec<Gateway>,
+    /// The one that would be chosen if these were gone, where the peer of the best path is protected
+    /// ([`Pipeline::set_protected`](crate::Pipeline::set_protected)).
+    pub backup: Option<Gateway>,
+}
+
 /// Changes for the RIB, of one family. Addresses and lengths have a row for each route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RibChanges {
@@ -55,8 +68,8 @@ pub struct RibChanges {
     pub family: Family,
     /// Handles given up: no route uses them any more.
     pub undefine: Vec<u32>,
-    /// Handles that routes here use first, with their next hops; without one packets are dropped. Never 0.
-    pub define: Vec<(u32, Vec<Gateway>)>,
+    /// Handles that routes here use first, with their next hops.
+    pub define: Vec<RibNextHops>,
     /// Network addresses, 4 or 16 octets each.
     pub addresses: Vec<u8>,
     /// Prefix lengths.
@@ -110,7 +123,7 @@ const fn octets<P: IpPrefix>() -> usize {
     P::WIDTH as usize / 8
 }
 
-/// Handles from here on name several next hops.
+/// Handles from here on name several next hops, or one with a backup.
 const SHARED: u32 = 1 << 31;
 
 /// The RIB's place in the logs, and what it knows of next hops.
@@ -129,8 +142,21 @@ pub(crate) struct RibOut<P4, P6> {
 struct Handles {
     /// By number of the next hop.
     defined: Vec<bool>,
-    shared: HashMap<Vec<NextHopId>, u32>,
+    shared: HashMap<Shared, u32>,
     free: Vec<u32>,
+}
+
+/// Next hops that have no number together: sorted, and what would be chosen without them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Shared {
+    hops: SmallVec<[NextHopId; 2]>,
+    backup: Option<NextHopId>,
+}
+
+impl Shared {
+    fn has(&self, hop: NextHopId) -> bool {
+        self.hops.contains(&hop) || self.backup == Some(hop)
+    }
 }
 
 impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
@@ -199,8 +225,8 @@ impl Handles {
             let defined = self.defined.get_mut(hop.0 as usize).is_some_and(std::mem::take);
             given_up.extend(defined.then_some(hop.0));
         }
-        self.shared.retain(|members, handle| {
-            let stays = !forgotten.iter().any(|hop| members.contains(hop));
+        self.shared.retain(|shared, handle| {
+            let stays = !forgotten.iter().any(|hop| shared.has(*hop));
             if !stays {
                 given_up.push(*handle);
                 self.free.push(*handle);
@@ -211,14 +237,21 @@ impl Handles {
     }
 
     /// The handle of these next hops (sorted), defined if it is new.
-    fn handle(&mut self, core: &Core, hops: &[NextHopId], changes: &mut RibChanges) -> u32 {
-        let (handle, new) = match hops {
-            [hop] => (hop.0, self.define(*hop)),
-            _ => self.share(hops),
+    fn handle(
+        &mut self,
+        core: &Core,
+        hops: &[NextHopId],
+        backup: Option<NextHopId>,
+        changes: &mut RibChanges,
+    ) -> u32 {
+        let (handle, new) = match (hops, backup) {
+            ([hop], None) => (hop.0, self.define(*hop)),
+            _ => self.share(Shared { hops: hops.into(), backup }),
         };
         if new {
-            let gateways = hops.iter().filter_map(|hop| core.next_hops.gateway(*hop)).collect();
-            changes.define.push((handle, gateways));
+            let gateway = |hop: NextHopId| core.next_hops.gateway(hop);
+            let gateways = hops.iter().filter_map(|hop| gateway(*hop)).collect();
+            changes.define.push(RibNextHops { handle, gateways, backup: backup.and_then(gateway) });
         }
         handle
     }
@@ -231,12 +264,12 @@ impl Handles {
         !std::mem::replace(&mut self.defined[at], true)
     }
 
-    fn share(&mut self, hops: &[NextHopId]) -> (u32, bool) {
-        if let Some(handle) = self.shared.get(hops) {
+    fn share(&mut self, shared: Shared) -> (u32, bool) {
+        if let Some(handle) = self.shared.get(&shared) {
             return (*handle, false);
         }
         let handle = self.free.pop().unwrap_or(SHARED | self.shared.len() as u32);
-        self.shared.insert(hops.to_vec(), handle);
+        self.shared.insert(shared, handle);
         (handle, true)
     }
 }
@@ -350,7 +383,9 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         }
         let several = self.telling.core.speaker.max_paths > 1;
         let route = self.judge(prefix, best, several);
-        let is_for_all = !several && self.telling.is_for_all(prefix.into(), best.set);
+        // What other paths there are is of each prefix.
+        let others_count = several || self.telling.core.sources.protects(best);
+        let is_for_all = !others_count && self.telling.is_for_all(prefix.into(), best.set);
         self.said = is_for_all.then_some((of, route));
         route
     }
@@ -359,16 +394,31 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
         let effective = self.telling.core.effective(prefix.into(), best.set)?;
         let set = self.telling.core.before_rib(effective)?;
         let Labels { tag, metric } = self.telling.judge(prefix.into(), best, set)?;
-        let core = &*self.telling.core;
+        let backup = match self.telling.core.sources.protects(best) {
+            true => self.backup(prefix),
+            false => None,
+        };
         let handle = if several {
             let hops = self.shared_next_hops(prefix, best);
-            self.handles.handle(self.telling.core, &hops, self.changes)
+            self.handles.handle(self.telling.core, &hops, backup, self.changes)
         } else {
-            self.handles.handle(core, &[next_hop(core, best, set)], self.changes)
+            let core = &*self.telling.core;
+            self.handles.handle(core, &[next_hop(core, best, set)], backup, self.changes)
         };
         let source = self.telling.core.sources.get(best.source);
         let (internal, peer) = (source.kind != PeerKind::Ebgp, source.peer);
         Some(RibRun { routes: 1, next_hops: handle, internal, tag, metric, peer })
+    }
+
+    /// Where packets go if the next hops in use are gone; `None`: there is no other path, or the RIB is not to have it.
+    #[cold]
+    fn backup(&mut self, prefix: P) -> Option<NextHopId> {
+        let paths = self.rib.paths(prefix);
+        let path = *paths.iter().find(|path| path.flags.has(Flags::BACKUP) && !path.source.is_ours())?;
+        let effective = self.telling.core.effective(prefix.into(), path.set)?;
+        let set = self.telling.core.before_rib(effective)?;
+        self.telling.judge(prefix.into(), path, set)?;
+        Some(next_hop(self.telling.core, path, set)).filter(|hop| *hop != NextHopId::DISCARD)
     }
 
     /// The next hops that share the prefix's traffic.

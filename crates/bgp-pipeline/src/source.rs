@@ -57,6 +57,8 @@ pub(crate) struct Source {
     /// process its session has the same.
     pub(crate) identifier: u32,
     pub(crate) life: Life,
+    /// The RIB is told what to do when the next hops of its best paths are gone.
+    pub(crate) is_protected: bool,
     /// The walk over the table that moves its paths to sets of its present classes, after a change of
     /// import policy.
     pub(crate) moving: u64,
@@ -155,6 +157,8 @@ pub(crate) struct Sources {
     identifiers: BTreeMap<u32, u32>,
     /// Where the next session looks for some that nobody has. Those that were free last come last.
     next_identifier: u32,
+    /// There may be some that are protected.
+    pub(crate) protecting: bool,
 }
 
 impl Sources {
@@ -171,6 +175,7 @@ impl Sources {
             place: 0,
             identifier: 0,
             life: Life::Alive,
+            is_protected: false,
             moving: 0,
             counts: Default::default(),
             epochs: Default::default(),
@@ -186,6 +191,7 @@ impl Sources {
             added: 0,
             identifiers: BTreeMap::new(),
             next_identifier: OF_SESSION,
+            protecting: false,
         }
     }
 
@@ -213,6 +219,12 @@ impl Sources {
     #[inline]
     pub(crate) fn get_mut(&mut self, id: SourceId) -> &mut Source {
         &mut self.list[id.index()]
+    }
+
+    /// Whether beside a best path of this source another is marked that would be best without its next hop.
+    #[inline]
+    pub(crate) fn protects(&self, path: Path) -> bool {
+        self.protecting && path.is_some() && self.get(path.source).is_protected
     }
 
     /// `None` when all 65,536 are taken: then those that died have to be swept first.

@@ -14,7 +14,7 @@ use holdfast_api::{
     },
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
-use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibRun};
+use holdfast_bgp_pipeline::{Event, Gateway, Reachability, RibChanges, RibNextHops, RibRun};
 use holdfast_process::profile::routes_of;
 use holdfast_types::{Family, Prefix, octets};
 use holdfast_xrl::{ErrorKind, XrlError};
@@ -227,11 +227,11 @@ fn encode(changes: RibChanges, speaker: &Speaker) -> Vec<RouteBatch> {
     let settings = &speaker.settings;
     let source =
         |run: &RibRun| run.peer.and_then(|peer| speaker.sessions.slot(peer)).map_or(0, |slot| slot.source);
-    let define = |(handle, gateways): (u32, Vec<Gateway>)| NextHopSet {
+    let define = |RibNextHops { handle, gateways, backup }| NextHopSet {
         handle,
         kind: if gateways.is_empty() { NextHopKind::Blackhole } else { NextHopKind::Forward }.into(),
         members: gateways.into_iter().map(next_hop).collect(),
-        backups: Vec::new(),
+        backups: backup.into_iter().map(next_hop).collect(),
     };
     let distance = |run: &RibRun| if run.internal { settings.ibgp_distance } else { settings.ebgp_distance };
     let mut define: Vec<_> = changes.define.into_iter().map(define).collect();

@@ -4,7 +4,7 @@ use holdfast_types::{IpPrefix, Prefix};
 
 use super::{edit::Edit, scratch::Scratch, update::PrefixUpdate};
 use crate::{
-    decision::Comparison,
+    decision::{Comparison, Decision},
     path::{Flags, Path},
 };
 
@@ -19,14 +19,14 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         let mut room = std::mem::take(self.room);
         self.lists.load(word, &mut room.paths);
         let old = room.paths[0].if_best();
-        let multipath = self.core.speaker.max_paths > 1;
-        if multipath {
+        let marks = self.core.marks_others();
+        if marks {
             room.before.clone_from(&room.paths);
         }
         change(&mut room.paths);
         let new = self.decide(prefix.into(), &mut room);
         self.count_best(old, new);
-        self.announce(prefix, old, new, multipath && differ(&room.before, &room.paths));
+        self.announce(prefix, old, new, marks && differ(&room.before, &room.paths));
         let word = self.lists.store(word, &room.paths);
         *self.room = room;
         word
@@ -42,7 +42,11 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         edit: Edit,
         best: Path,
     ) -> Comparison {
-        if self.core.speaker.max_paths > 1 || old.is_some() && !self.is_beneath(prefix, old, best) {
+        let sources = &self.core.sources;
+        if self.core.speaker.max_paths > 1
+            || sources.protecting && (sources.protects(best) || sources.protects(new))
+            || old.is_some() && !self.is_beneath(prefix, old, best)
+        {
             return Comparison::AskAll;
         }
         let new = match edit {
@@ -81,7 +85,29 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
                 paths[index].flags.set(Flags::MULTIPATH, true);
             }
         }
-        mark(paths, best)
+        let best = mark(paths, best);
+        self.mark_backup(prefix, paths, best, decision);
+        best
+    }
+
+    /// Marks the path that would be best without the next hops in use, and no other, if the best is protected.
+    #[inline]
+    pub(super) fn mark_backup(
+        &mut self,
+        prefix: Prefix,
+        paths: &mut [Path],
+        best: Path,
+        decision: &mut Decision,
+    ) {
+        if !self.core.sources.protecting && !self.core.deciding_anew {
+            return;
+        }
+        paths.iter_mut().for_each(|path| path.flags.set(Flags::BACKUP, false));
+        if self.core.sources.protects(best)
+            && let Some(index) = decision.backup(self.core, prefix, paths)
+        {
+            paths[index].flags.set(Flags::BACKUP, true);
+        }
     }
 }
 
@@ -94,12 +120,13 @@ pub(super) fn mark(paths: &mut [Path], best: Option<usize>) -> Path {
     paths[0]
 }
 
-/// Whether another set of paths shares the traffic.
+/// Whether another set of paths shares the traffic, or another path would take it over.
 pub(super) fn differ(before: &[Path], after: &[Path]) -> bool {
     let used = |paths: &[Path]| {
-        let mut used: Vec<(u16, u32)> = Vec::new();
-        let shares = paths.iter().filter(|path| path.flags.has(Flags::MULTIPATH));
-        used.extend(shares.map(|path| (path.source.0, path.set.0)));
+        let mut used: Vec<(bool, u16, u32)> = Vec::new();
+        let with = |flag| paths.iter().filter(move |path| path.flags.has(flag));
+        used.extend(with(Flags::MULTIPATH).map(|path| (false, path.source.0, path.set.0)));
+        used.extend(with(Flags::BACKUP).map(|path| (true, path.source.0, path.set.0)));
         used.sort_unstable();
         used
     };

@@ -70,13 +70,17 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
             after.iter_mut().for_each(|path| *path = path.unchosen());
             standings.iter().take(1).for_each(|best| after[*best] = after[*best].chosen());
             shares.iter().for_each(|index| after[*index].flags.set(Flags::MULTIPATH, true));
+            let chosen = after.iter().copied().find(|path| path.is_best()).unwrap_or(Path::NONE);
+            let mut beside = std::mem::take(&mut self.room.decision);
+            self.mark_backup(prefix.into(), after, chosen, &mut beside);
+            self.room.decision = beside;
             ordered.clear();
             ordered.extend(standings.iter().map(|index| after[*index]));
             ordered.extend(after.iter().filter(|path| path.is_some() && path.standing() == 0));
             let best = |paths: &[Path]| paths.first().map_or(Path::NONE, |path| path.if_best());
             let (old, new) = (best(before), best(ordered));
             self.count_best(old, new);
-            self.announce(prefix, old, new, most > 1 && differ(before, ordered));
+            self.announce(prefix, old, new, self.core.marks_others() && differ(before, ordered));
         } else {
             ordered.clone_from(after);
         }

@@ -10,7 +10,6 @@ use crate::{
     export::rules::Export,
     next_hop::NextHopId,
     path::SetId,
-    peer_in::Drops,
     rewriter::{Receiver, Slot},
     sets::Owner,
 };
@@ -18,7 +17,8 @@ use crate::{
 impl Pipeline {
     /// Adds a peer; its session is down.
     pub fn add_peer(&mut self, config: PeerConfig) -> PeerIndex {
-        let peer = Some(Peer { config, session: None, stale: Vec::new(), drops: Drops::default() });
+        let (stale, drops) = Default::default();
+        let peer = Some(Peer { config, session: None, stale, drops, is_protected: false });
         match self.peers.iter().position(Option::is_none) {
             Some(free) => {
                 self.peers[free] = peer;
@@ -52,6 +52,30 @@ impl Pipeline {
         let classes = classes(&peer.config, &session.facts, &self.core);
         sources.into_iter().for_each(|source| self.change_import(source, &classes));
         self.change_export(index);
+    }
+
+    /// Whether the RIB is told, beside the next hops of a best path from this peer, of a backup: the next hop that would be
+    /// chosen if those were gone. Of routes that are there already it is told as [`Self::work`] comes by.
+    ///
+    /// Cost: while any peer is protected, a path that comes or goes beside a best path of such a peer has all paths of its
+    /// prefix compared, twice.
+    pub fn set_protected(&mut self, index: PeerIndex, is_protected: bool) {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return };
+        if std::mem::replace(&mut peer.is_protected, is_protected) == is_protected {
+            return;
+        }
+        let sessions = peer.session.iter().flat_map(|session| session.sources());
+        let sources: Vec<_> = sessions.chain(&peer.stale).copied().collect();
+        self.core.sources.protecting = self.peers.iter().flatten().any(|peer| peer.is_protected);
+        let mut has_paths = false;
+        for source in sources {
+            let source = self.core.sources.get_mut(source);
+            source.is_protected = is_protected;
+            has_paths |= source.counts.iter().any(|counts| counts.received > 0);
+        }
+        if has_paths {
+            self.background.want_decision();
+        }
     }
 
     /// All exports are to become what is configured.
@@ -98,6 +122,7 @@ impl Pipeline {
         self.peer_down(index);
         if let Some(peer) = self.peers.get_mut(index.index()) {
             *peer = None;
+            self.core.sources.protecting = self.peers.iter().flatten().any(|peer| peer.is_protected);
             self.stages.peer_removed(index);
             self.core.signatures.peer_removed(index);
         }

@@ -42,6 +42,7 @@ impl Pipeline {
     pub fn peer_resumed(&mut self, index: PeerIndex, facts: SessionFacts) -> Result<(), TooManySessions> {
         self.end_session(index, [false; 2]);
         let Some(peer) = self.peers.get(index.index()).and_then(Option::as_ref) else { return Ok(()) };
+        let is_protected = peer.is_protected;
         self.stages.set_replaying(index, true);
         let (kind, asn, client) =
             (peer.config.kind, peer.config.asn, peer.config.paths.route_reflector_client);
@@ -61,6 +62,7 @@ impl Pipeline {
             place: 0,
             identifier: self.core.sources.first_identifier(facts.first_identifier),
             life: Life::Alive,
+            is_protected,
             moving: 0,
             counts: Default::default(),
             epochs: Default::default(),

@@ -75,7 +75,7 @@ impl Router {
     fn rib(&mut self) -> Vec<(String, bool)> {
         let (mut told, mut dropping) = (std::collections::BTreeMap::new(), std::collections::HashSet::new());
         while let Some(changes) = self.pipeline.pull_rib(10) {
-            dropping.extend(changes.define.iter().filter(|(_, hops)| hops.is_empty()).map(|(it, _)| *it));
+            dropping.extend(changes.define.iter().filter(|it| it.gateways.is_empty()).map(|it| it.handle));
             let mut routes = changes.addresses.chunks(4).zip(&changes.lengths);
             for run in &changes.runs {
                 for (address, length) in routes.by_ref().take(run.routes as usize) {

@@ -471,7 +471,7 @@ fn the_rib_is_given_the_table_and_then_changes_with_handles_defined_once() {
     assert_eq!((&first.addresses[..], &first.lengths[..]), (&[203, 0, 113, 0][..], &[24][..]));
     pipeline.update(b, &announcement(&attributes(2, &[]), &[prefix(P)])).expect("taken");
     let both = pipeline.pull_rib(10).expect("a second path");
-    let addresses: Vec<_> = both.define[0].1.iter().map(|gateway| gateway.address).collect();
+    let addresses: Vec<_> = both.define[0].gateways.iter().map(|gateway| gateway.address).collect();
     assert_eq!(addresses, [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])]);
     pipeline.peer_down(a);
     pipeline.peer_down(b);

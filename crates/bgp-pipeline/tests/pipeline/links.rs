@@ -6,7 +6,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    DropReason, Gateway, NextHopMode, PeerIndex, Pipeline, RibChanges, SessionFacts, SpeakerConfig,
+    DropReason, Gateway, NextHopMode, PeerIndex, Pipeline, RibChanges, RibNextHops, SessionFacts,
+    SpeakerConfig,
 };
 use holdfast_bgp_wire::{HEADER_LEN, MAX_LEN, NextHop, Origin, UpdateEncoder, edit::AttributesBuilder};
 use holdfast_types::{Asn, HashKey, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
@@ -75,9 +76,9 @@ fn tell(pipeline: &mut Pipeline, peer: PeerIndex, n: u8, next_hop: NextHop) {
 /// The sets of gateways that the rib is given; both families have the same.
 fn gateways(pipeline: &mut Pipeline) -> BTreeSet<Vec<Gateway>> {
     let changes: Vec<RibChanges> = std::iter::from_fn(|| pipeline.pull_rib(10)).collect();
-    let sorted = |(_, mut gateways): (u32, Vec<Gateway>)| {
-        gateways.sort();
-        gateways
+    let sorted = |mut defined: RibNextHops| {
+        defined.gateways.sort();
+        defined.gateways
     };
     changes.into_iter().flat_map(|part| part.define).map(sorted).collect()
 }

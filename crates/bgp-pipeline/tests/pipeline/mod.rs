@@ -2,6 +2,7 @@
 
 mod add_path;
 mod aggregates;
+mod backups;
 mod behaviour;
 mod decision;
 mod default_route;

@@ -62,6 +62,8 @@ enum Op {
     Aggregates(usize),
     /// A peer is told of a default route of our own, or not any more.
     DefaultRoute(usize, bool),
+    /// The RIB is told of backups beside the paths of a peer, or not any more.
+    Protect(usize, bool),
     Work(usize),
     Pull(usize),
     PullRib(usize),
@@ -103,6 +105,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => peer().prop_map(Op::Pull),
         1 => any::<[bool; 2]>().prop_map(|[rewritten, knows]| Op::Restart(rewritten, knows)),
         3 => (1..4usize).prop_map(Op::PullRib),
+        4 => (peer(), any::<bool>()).prop_map(|(peer, on)| Op::Protect(peer, on)),
         1 => Just(Op::ResyncRib),
     ]
 }
@@ -357,6 +360,7 @@ struct Model {
     /// Which of [`aggregates`].
     aggregates: usize,
     default_routes: [bool; PEERS],
+    protected: [bool; PEERS],
     metrics: BTreeMap<IpAddr, Option<u32>>,
 }
 
@@ -446,6 +450,23 @@ impl Model {
         left
     }
 
+    /// The next hops that share the traffic to a prefix, and the one that the decision would choose without them, if the peer of
+    /// the best path is protected.
+    fn ways(&self, to: Prefix, max_paths: usize) -> Option<(Vec<IpAddr>, Option<IpAddr>)> {
+        let equal = self.equal(self.candidates(to));
+        let best = equal.first().cloned();
+        let mut hops: Vec<IpAddr> =
+            equal.into_iter().take(max_paths).filter_map(|route| route.next_hop).collect();
+        hops.sort_unstable();
+        hops.dedup();
+        let best = best.filter(|best| best.is_aggregate || !hops.is_empty())?;
+        let mut others = self.candidates(to);
+        others.retain(|route| route.next_hop.is_none_or(|hop| !hops.contains(&hop)));
+        let backup = self.equal(others).first().and_then(|route| route.next_hop);
+        let is_protected = best.peer.is_some_and(|peer| self.protected[peer]);
+        Some((hops, backup.filter(|_| is_protected)))
+    }
+
     fn expected(&self, receiver: usize, to: Prefix) -> Vec<Held> {
         if self.default_routes[receiver] && to.length() == 0 {
             return vec![Self::default_route(receiver, to)];
@@ -515,7 +536,7 @@ fn keep<K: Ord>(routes: &mut Vec<Route>, key: impl Fn(&Route) -> K) {
 /// The RIB's side: what it has been told.
 #[derive(Debug, Default)]
 struct Rib {
-    handles: BTreeMap<u32, Vec<IpAddr>>,
+    handles: BTreeMap<u32, (Vec<IpAddr>, Option<IpAddr>)>,
     routes: BTreeMap<Prefix, u32>,
     /// Told before a restart and not again yet.
     stale: BTreeMap<Prefix, u32>,
@@ -530,8 +551,11 @@ impl Rib {
             assert!(!self.routes.values().any(|used| used == handle), "{handle} is in use");
             assert!(self.handles.remove(handle).is_some(), "{handle} was never defined");
         }
-        for (handle, gateways) in &changes.define {
-            self.handles.insert(*handle, gateways.iter().map(|gateway| gateway.address).collect());
+        for defined in &changes.define {
+            let mut gateways: Vec<_> = defined.gateways.iter().map(|gateway| gateway.address).collect();
+            gateways.sort_unstable();
+            let backup = defined.backup.map(|gateway| gateway.address);
+            self.handles.insert(defined.handle, (gateways, backup));
         }
         let octets = if changes.family == Family::IPV4_UNICAST { 4 } else { 16 };
         let of_run = |run: &RibRun| std::iter::repeat_n(run.next_hops, run.routes as usize);
@@ -667,6 +691,7 @@ impl World {
         self.aggregating = false;
         for peer in 0..PEERS {
             assert_eq!(self.pipeline.add_peer(config(peer)), self.sinks[peer].0);
+            self.pipeline.set_protected(self.sinks[peer].0, self.model.protected[peer]);
             self.configure(peer);
         }
         for peer in up {
@@ -749,6 +774,10 @@ impl World {
                 self.model.default_routes[*peer] = *on;
                 self.kept_sets = 1;
                 self.configure(*peer);
+            }
+            Op::Protect(peer, on) => {
+                self.model.protected[*peer] = *on;
+                self.pipeline.set_protected(self.sinks[*peer].0, *on);
             }
             Op::Work(budget) => {
                 self.pipeline.work(*budget);
@@ -877,24 +906,10 @@ impl World {
     }
 
     fn check_rib(&self) {
-        let expected = self.model.prefixes().into_iter().filter_map(|to| {
-            let equal = self.model.equal(self.model.candidates(to));
-            // Packets to an aggregate are dropped.
-            let is_aggregate = equal.first().is_some_and(|best| best.is_aggregate);
-            let used = equal.into_iter().take(self.max_paths);
-            let mut hops: Vec<IpAddr> = used.filter_map(|route| route.next_hop).collect();
-            hops.sort_unstable();
-            hops.dedup();
-            (is_aggregate || !hops.is_empty()).then_some((to, hops))
-        });
-        let gateways = |handle: &u32| {
-            let mut gateways = self.rib.handles[handle].clone();
-            gateways.sort_unstable();
-            gateways
-        };
-        let told: BTreeMap<Prefix, Vec<IpAddr>> =
-            self.rib.routes.iter().map(|(to, handle)| (*to, gateways(handle))).collect();
-        assert_eq!(told, expected.collect());
+        let ways = |to| self.model.ways(to, self.max_paths).map(|ways| (to, ways));
+        let expected: BTreeMap<_, _> = self.model.prefixes().into_iter().filter_map(ways).collect();
+        let told = self.rib.routes.iter().map(|(to, handle)| (*to, self.rib.handles[handle].clone()));
+        assert_eq!(told.collect::<BTreeMap<_, _>>(), expected);
         assert!(self.rib.stale.is_empty());
     }
 }

@@ -477,7 +477,7 @@ fn packets_to_a_blackholed_prefix_are_dropped_and_the_route_stays_inside() {
     assert_eq!(inside.communities().collect::<Vec<_>>(), [community::BLACKHOLE, community::NO_EXPORT]);
     let changes: Vec<RibChanges> = std::iter::from_fn(|| scene.pipeline.pull_rib(10)).collect();
     let defined: Vec<_> = changes.iter().flat_map(|changes| &changes.define).collect();
-    assert_eq!((defined.len(), defined[0].1.len()), (1, 0), "no next hop");
+    assert_eq!((defined.len(), defined[0].gateways.len()), (1, 0), "no next hop");
     scene.configure(1, dropping(false));
     assert_eq!(
         scene.state(),
