@@ -320,3 +320,34 @@ fn what_is_refused_is_said_until_it_is_over_and_who_does_not_listen_holds_nothin
         }
     });
 }
+
+#[test]
+fn next_hops_lead_elsewhere_between_two_slices_of_what_was_sent_before() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(1)).await;
+        let many: u16 = 30_000;
+        let batch = RouteBatch {
+            afi: 1,
+            addresses: (0..many).flat_map(|host| [[20, 1], host.to_be_bytes()].concat()).collect(),
+            lengths: vec![32; many.into()],
+            runs: vec![many.into()],
+            next_hops: vec![1],
+            ..RouteBatch::default()
+        };
+        let member = NextHop { gateway: vec![10, 0, 0, 3], interface: "eth0".into(), ..NextHop::default() };
+        let elsewhere = NextHopSet { handle: 1, kind: 0, members: vec![member], backups: Vec::new() };
+        let define = RouteBatch { afi: 1, define: vec![elsewhere], ..RouteBatch::default() };
+        let mut applying = fea.rib.apply(batch);
+        tokio::select! {
+            biased;
+            done = &mut applying => panic!("it did not wait: {done:?}"),
+            defined = fea.rib.define_at_once(define) => defined.expect("defined"),
+        };
+        assert!(ip("route show 20.0.0.0/24 proto 75").contains("via 10.0.0.3 dev eth0"));
+        assert!(installed() < usize::from(many), "they are on their way");
+        applying.await.expect("applied");
+        assert_eq!(installed(), usize::from(many) + 1);
+        assert!(ip("route show 20.1.0.7 proto 75").contains("via 10.0.0.3 dev eth0"));
+    });
+}

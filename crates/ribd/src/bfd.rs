@@ -116,9 +116,9 @@ fn said<T>(next: Option<T>) -> Result<T, XrlError> {
 
 /// Follows a session. `before` is the same with another profile: the session must not end in between.
 async fn follow(way: Way, followed: Followed, mut before: Option<Running>) {
-    let mut said = String::new();
+    let (mut said, mut session) = (String::new(), Before::default());
     loop {
-        let Err(error) = states(&way, &followed, &mut before).await;
+        let Err(error) = states(&way, &followed, &mut session, &mut before).await;
         again(error, &mut said).await;
     }
 }
@@ -126,6 +126,7 @@ async fn follow(way: Way, followed: Followed, mut before: Option<Running>) {
 async fn states(
     way: &Way,
     followed: &Followed,
+    known: &mut Before,
     before: &mut Option<Running>,
 ) -> Result<Infallible, XrlError> {
     let Followed { session, profile } = followed;
@@ -140,23 +141,39 @@ async fn states(
     loop {
         let state = said(stream.next().await?)?;
         *before = None;
-        if let Some(failed) = has_failed(&state) {
+        if let Some(failed) = known.take(&state) {
             statics::session_says(&way.router, session, failed);
         }
     }
 }
 
-/// Whether the neighbour has failed; `None`: that is as it was. A session that is down without a reason has never been up in
-/// this life of the process that has it, which says nothing of the neighbour. AdminDown at either end is no failure (RFC 5882
-/// section 3.2), whose diagnostic is 7.
-fn has_failed(session: &SessionState) -> Option<bool> {
-    let state = |number| State::try_from(number).unwrap_or(State::Down);
-    match (state(session.state), state(session.remote_state), session.diagnostic) {
-        (State::Up | State::AdminDown, _, _)
-        | (_, State::AdminDown, _)
-        | (State::Down | State::Init, _, 7) => Some(false),
-        (State::Down | State::Init, _, 0) => None,
-        (State::Down | State::Init, _, _) => Some(true),
+/// What a session was before, as far as this life knows.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Before {
+    #[default]
+    Unknown,
+    Up,
+    /// Not up.
+    Other,
+}
+
+impl Before {
+    /// Takes the next state. Whether the neighbour has failed; `None`: that is as it was.
+    ///
+    /// A session fails that was up, and that no operator of either end has taken down (RFC 5882 section 3.2): AdminDown has the
+    /// diagnostic 7. One without a diagnostic has never been up in this life of the process that has it, which says nothing of
+    /// the neighbour. Of the first state alone only Down tells: Init may come after AdminDown.
+    fn take(&mut self, session: &SessionState) -> Option<bool> {
+        let state = |number| State::try_from(number).unwrap_or(State::Down);
+        let (state, remote_state) = (state(session.state), state(session.remote_state));
+        let next = if state == State::Up { Self::Up } else { Self::Other };
+        let before = std::mem::replace(self, next);
+        match (state, remote_state, session.diagnostic) {
+            (State::Up | State::AdminDown, _, _) | (_, State::AdminDown, _) | (_, _, 7) => Some(false),
+            (State::Down | State::Init, _, 0) => None,
+            (State::Down, _, _) => (before != Self::Other).then_some(true),
+            (State::Init, _, _) => (before == Self::Up).then_some(true),
+        }
     }
 }
 
@@ -206,22 +223,39 @@ fn retain_failed(router: &Router, failed: &BTreeSet<Neighbor>) {
 mod tests {
     use super::*;
 
-    fn says(state: State, remote_state: State, diagnostic: u32) -> Option<bool> {
+    use State::{AdminDown, Down, Init, Up};
+
+    fn says(before: Before, state: State, remote_state: State, diagnostic: u32) -> Option<bool> {
         let (state, remote_state) = (state.into(), remote_state.into());
-        has_failed(&SessionState { state, remote_state, diagnostic, ..SessionState::default() })
+        let mut now = before;
+        now.take(&SessionState { state, remote_state, diagnostic, ..SessionState::default() })
     }
 
     #[test]
-    fn a_session_fails_that_has_been_up_and_that_nobody_has_taken_down() {
-        use State::{AdminDown, Down, Init, Up};
-        assert_eq!(says(Up, Up, 1), Some(false), "an earlier failure is over");
-        assert_eq!(says(Down, Down, 0), None, "never up in this life");
-        assert_eq!(says(Init, Down, 0), None);
-        assert_eq!(says(Down, Up, 1), Some(true), "nothing arrives");
-        assert_eq!(says(Down, Down, 3), Some(true), "the neighbour says so");
-        assert_eq!(says(Init, Down, 1), Some(true), "not before it is up again");
-        assert_eq!(says(Down, AdminDown, 3), Some(false), "the neighbour's operator");
-        assert_eq!(says(AdminDown, Up, 7), Some(false), "ours");
-        assert_eq!(says(Down, Down, 7), Some(false), "it was ours until now");
+    fn a_session_fails_that_was_up_and_that_nobody_has_taken_down() {
+        for before in [Before::Unknown, Before::Up, Before::Other] {
+            assert_eq!(says(before, Up, Up, 1), Some(false), "an earlier failure is over");
+            assert_eq!(says(before, Down, Down, 0), None, "never up in this life of the process");
+            assert_eq!(says(before, Init, Down, 0), None);
+            assert_eq!(says(before, Down, AdminDown, 3), Some(false), "the neighbour's operator");
+            assert_eq!(says(before, AdminDown, Up, 7), Some(false), "ours");
+            assert_eq!(says(before, Down, Down, 7), Some(false), "it was ours until now");
+        }
+        assert_eq!(says(Before::Up, Down, Up, 1), Some(true), "nothing arrives");
+        assert_eq!(says(Before::Up, Down, Down, 3), Some(true), "the neighbour says so");
+        assert_eq!(says(Before::Up, Init, Down, 1), Some(true), "down in between");
+    }
+
+    #[test]
+    fn what_follows_a_failure_does_not_end_it_and_what_follows_an_operator_is_none() {
+        assert_eq!(says(Before::Other, Init, Down, 1), None);
+        assert_eq!(says(Before::Other, Init, Down, 3), None, "after AdminDown of the neighbour");
+        assert_eq!(says(Before::Other, Down, Down, 1), None, "as it was");
+    }
+
+    #[test]
+    fn a_failure_is_found_that_is_older_than_this_process() {
+        assert_eq!(says(Before::Unknown, Down, Down, 1), Some(true));
+        assert_eq!(says(Before::Unknown, Init, Down, 3), None);
     }
 }

@@ -10,7 +10,8 @@ use super::*;
 struct Bfd {
     /// Who is followed: the VRF, the neighbour and the profile, as long as the streams last.
     followed: RefCell<Vec<(String, Vec<u8>, String)>>,
-    state: watch::Sender<bfd::SessionState>,
+    /// All states that the sessions had.
+    states: watch::Sender<Vec<bfd::SessionState>>,
     /// All that was said of neighbours.
     neighbors: watch::Sender<Vec<bfd::Neighbor>>,
 }
@@ -19,14 +20,14 @@ impl Bfd {
     async fn start(finder: &Finder, name: &str, state: bfd::SessionState) -> (Node, Rc<Self>) {
         let node = Node::named("bfd", name);
         let this = Rc::<Self>::default();
-        this.state.send_replace(state);
+        this.states.send_replace(vec![state]);
         node.serve(bfd::BfdDispatcher(Rc::clone(&this)));
         let _ = join(finder, &node).await;
         (node, this)
     }
 
     fn say(&self, state: State, remote_state: State, diagnostic: u32) {
-        self.state.send_replace(session(state, remote_state, diagnostic));
+        self.states.send_modify(|states| states.push(session(state, remote_state, diagnostic)));
     }
 
     fn say_of(&self, neighbor: bfd::Neighbor) {
@@ -64,11 +65,14 @@ impl bfd::BfdServer for Bfd {
         let who = (request.vrf, request.remote, request.profile);
         self.followed.borrow_mut().push(who.clone());
         let _stream = Stream(self, who);
-        let mut state = self.state.subscribe();
+        let mut states = self.states.subscribe();
+        let mut said = states.borrow().len() - 1;
         loop {
-            let now = *state.borrow_and_update();
-            replies.send(now).await?;
-            state.changed().await.expect("we live");
+            let all = states.borrow_and_update().clone();
+            for state in all.iter().skip(std::mem::replace(&mut said, all.len())) {
+                replies.send(*state).await?;
+            }
+            states.changed().await.expect("we live");
         }
     }
 
@@ -81,7 +85,8 @@ impl bfd::BfdServer for Bfd {
         let (mut neighbors, mut said) = (self.neighbors.subscribe(), 0);
         loop {
             let all = neighbors.borrow_and_update().clone();
-            for neighbor in all.into_iter().skip(std::mem::replace(&mut said, neighbors.borrow().len())) {
+            let end = all.len();
+            for neighbor in all.into_iter().skip(std::mem::replace(&mut said, end)) {
                 replies.send(neighbor).await?;
             }
             neighbors.changed().await.expect("we live");
@@ -134,6 +139,8 @@ fn a_static_route_is_there_until_its_next_hop_has_failed_and_again_when_it_works
         until("the neighbour says that it is down", || engine.count() == 1).await;
         process.say(Down, AdminDown, 3);
         until("no: its operator has done that", || engine.count() == 2).await;
+        process.say(Init, Down, 3);
+        process.say(Up, Up, 0);
         process.say(Down, Down, 1);
         until("down once more", || engine.count() == 1).await;
         configure_bfd(&finder, None).await;
