@@ -167,3 +167,23 @@ fn what_is_refused_now_is_known_until_it_is_over() {
         assert!(fib.report().refused.handles().is_empty(), "handles are forgotten");
     });
 }
+
+#[test]
+fn ipv4_routes_take_an_ipv6_gateway_in_place_and_go_back() {
+    in_a_namespace(|| {
+        let mut fib = main_table();
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        add(&mut fib, "20.0.0.0/24", 1);
+        let group = ip("nexthop show groups proto 75");
+        let id = group.split_whitespace().nth(1).expect("a number").to_owned();
+        let watch = Watch::begin("route");
+        define(&mut fib, 1, &[via("fd00::2", "eth0")]);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via inet6 fd00::2 dev eth0"]);
+        define(&mut fib, 1, &[via("fd00::2", "eth0"), via("10.1.0.2", "eth1")]);
+        define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
+        assert!(!watch.end().contains("Deleted"));
+        assert_eq!((fib.take_loss(), errors(&fib).len()), (None, 0));
+        assert!(ip("nexthop show groups proto 75").contains(&format!("id {id} ")), "the group is the same");
+    });
+}
