@@ -64,7 +64,7 @@ impl Pipeline {
         if std::mem::replace(&mut peer.is_protected, is_protected) == is_protected {
             return;
         }
-        let sessions = peer.session.iter().flat_map(|session| session.sources());
+        let sessions = peer.session.iter().flat_map(super::Session::sources);
         let sources: Vec<_> = sessions.chain(&peer.stale).copied().collect();
         self.core.sources.protecting = self.peers.iter().flatten().any(|peer| peer.is_protected);
         let mut has_paths = false;
