@@ -32,9 +32,12 @@ impl Speaker {
         }
         let before = slot.bfd.take();
         slot.bfd = wanted.map(|wanted| Following::new(wanted, before));
-        if slot.bfd.is_some() {
+        let is_followed = slot.bfd.is_some();
+        if is_followed {
             self.sessions.follow(index);
         }
+        // When BFD finds a failure, the rib needs another way at once.
+        self.pipeline.set_protected(index, is_followed);
     }
 
     /// BFD says this of the path to a peer. `is_new`: of a session that has begun, and has not been up.
