@@ -71,6 +71,8 @@ pub struct Transmit {
 pub struct Change {
     /// Whose state it is.
     pub session: SessionId,
+    /// Its state at the last change.
+    pub was: State,
     /// It was Up, and went Down for another reason than an operator's wish, since the last change.
     pub has_failed: bool,
     /// It has ended: this name means nothing any more.
@@ -355,8 +357,8 @@ impl Engine {
         let new = told(session);
         if new != slot.told || has_ended {
             let failed = slot.told.0 == State::Up && session.has_failed;
-            slot.told = new;
-            let none = Change { session: id, has_failed: false, has_ended: false };
+            let was = std::mem::replace(&mut slot.told, new).0;
+            let none = Change { session: id, was, has_failed: false, has_ended: false };
             if slot.change.is_none() {
                 changed.push_back(id);
             }
