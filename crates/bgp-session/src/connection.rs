@@ -78,8 +78,8 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Phase {
     Connect,
     OpenSent,
-    /// OpenSentBfdUpPending of draft-ietf-idr-bgp-bfd-strict-mode section 8.1: both OPENs are good, and our KEEPALIVE waits
-    /// for BFD. OpenSentConfirmedBfdUpPending once the peer's KEEPALIVE is there.
+    /// OpenSentBfdUpPending of draft-ietf-idr-bgp-bfd-strict-mode section 8.1: both OPENs are good, and our KEEPALIVE
+    /// waits for BFD. OpenSentConfirmedBfdUpPending once the peer's KEEPALIVE is there.
     AwaitsBfd {
         negotiated: Negotiated,
         confirmed: bool,

@@ -4,6 +4,7 @@
 //! `bfd`, its last word holds: only who is followed says that a path has failed.
 
 use std::{
+    cell::RefCell,
     net::IpAddr,
     rc::Rc,
     time::{Duration, Instant},
@@ -13,9 +14,10 @@ use holdfast_api::bfd::v1::{BfdClient, FollowRequest, Hops, SessionState, State}
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::Bfd;
 use holdfast_config::schema::BfdHops;
+use holdfast_process::Resolver;
 use holdfast_types::octets;
-use holdfast_xrl::{ErrorKind, XrlError};
-use tokio::{task::AbortHandle, time::sleep};
+use holdfast_xrl::{Channel, Client, ErrorKind, XrlError};
+use tokio::{sync::Mutex, task::AbortHandle, time::sleep};
 use tracing::{debug, warn};
 
 use crate::bgp::Bgp;
@@ -28,6 +30,36 @@ pub(crate) const DEFAULT_PROFILE: &str = "default";
 const RETRY: Duration = Duration::from_millis(200);
 /// The longest, where it refuses each time.
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// Peers that are followed over one channel: half of the calls that may be in progress there.
+const MOST_ON_A_CHANNEL: usize = 512;
+
+/// The channels to `bfd`, each shared by so many.
+#[derive(Default)]
+pub(crate) struct Channels {
+    all: RefCell<Vec<Rc<Channel>>>,
+    /// One at a time: thousands may ask at once.
+    opening: Mutex<()>,
+}
+
+impl Channels {
+    /// One with room, for as long as it is held; waits until there is a `bfd`.
+    pub(crate) async fn channel(&self, resolver: &Resolver) -> Result<Rc<Channel>, XrlError> {
+        let _turn = self.opening.lock().await;
+        self.all.borrow_mut().retain(|channel| !channel.is_closed());
+        let has_room = |channel: &&Rc<Channel>| Rc::strong_count(channel) <= MOST_ON_A_CHANNEL;
+        if let Some(channel) = self.all.borrow().iter().find(has_room) {
+            return Ok(Rc::clone(channel));
+        }
+        let is_first = self.all.borrow().is_empty();
+        let channel = Rc::new(match is_first {
+            true => resolver.channel(CLASS, BfdClient::SERVICE, true).await?,
+            false => resolver.open(CLASS, BfdClient::SERVICE.name, &[], true).await?,
+        });
+        self.all.borrow_mut().push(Rc::clone(&channel));
+        Ok(channel)
+    }
+}
 
 /// The BFD session of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,11 +165,11 @@ async fn life(
     request: &FollowRequest,
     before: &mut Option<Task>,
 ) -> XrlError {
-    let client: BfdClient = match bgp.surroundings.resolver.wait_for(CLASS).await {
-        Ok(client) => client,
+    let channel = match bgp.bfd.channel(&bgp.surroundings.resolver).await {
+        Ok(channel) => channel,
         Err(error) => return error,
     };
-    let mut stream = client.follow(request.clone());
+    let mut stream = BfdClient::new((*channel).clone()).follow(request.clone());
     let mut is_first = true;
     loop {
         match stream.next().await {

@@ -17,7 +17,7 @@ use tokio::{
 use tracing::{Instrument, warn};
 
 use crate::{
-    config::Range, connection::Key, context::Context, depths::Depths, nonstop::Unprotected,
+    bfd::Channels, config::Range, connection::Key, context::Context, depths::Depths, nonstop::Unprotected,
     redistribution::Redistribution, sessions::Effect, speaker::Speaker,
 };
 
@@ -45,6 +45,8 @@ pub(crate) struct Bgp {
     tasks: RefCell<Vec<AbortHandle>>,
     pub(crate) ranges: RefCell<Vec<Range>>,
     pub(crate) depths: Depths,
+    /// To the process `bfd`.
+    pub(crate) bfd: Channels,
     /// Turns of those who dial.
     pub(crate) dials: Semaphore,
     /// Places for connections that are told why they are not taken.
@@ -90,6 +92,7 @@ impl Bgp {
             tasks: RefCell::default(),
             ranges: RefCell::default(),
             depths: Depths::default(),
+            bfd: Channels::default(),
             dials: Semaphore::new(MOST_DIALS),
             refusals: Arc::new(Semaphore::new(MOST_REFUSALS)),
             timer: Notify::new(),

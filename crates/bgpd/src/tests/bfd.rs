@@ -2,15 +2,16 @@
 
 use holdfast_api::bfd::v1::{self as said, BfdClient, FollowRequest, SessionState};
 use holdfast_config::schema::{BfdHops, PeerBfd, Remote};
+use holdfast_process::Resolver;
 use holdfast_xrl::{
-    Client, Finder, Handler, IncomingCall, Link, Node, PeerIdentity, Service, ServiceInfo, XrlError,
+    Channel, Client, Finder, Handler, IncomingCall, Link, Node, PeerIdentity, Service, ServiceInfo, XrlError,
 };
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
-    bfd::Wanted,
+    bfd::{Channels, Wanted},
     tests::process::{Scene as Whole, configuration as told, greeting, run, run_until_death, until},
 };
 
@@ -271,6 +272,31 @@ async fn is_up(scene: &Whole) -> bool {
 
 async fn bfd(scene: &Whole) -> String {
     scene.neighbor().await.bfd.map(|bfd| bfd.state).unwrap_or_default()
+}
+
+#[test]
+fn so_many_are_followed_that_one_channel_is_not_enough() {
+    run(async {
+        let finder = Finder::new();
+        let running = Running::new(&finder).await;
+        let (near, far) = Link::pair();
+        finder.attach_link(far, PeerIdentity::new("bgp"));
+        let resolver = Resolver::over(Channel::over(near));
+        let (channels, mut held) = (Channels::default(), Vec::new());
+        for _ in 0..1025 {
+            held.push(channels.channel(&resolver).await.expect("it runs"));
+        }
+        let different = |held: &[Rc<Channel>]| held.iter().map(Rc::as_ptr).collect::<BTreeSet<_>>().len();
+        assert_eq!((different(&held), different(&held[..512])), (3, 1));
+        held.remove(0);
+        held.push(channels.channel(&resolver).await.expect("it runs"));
+        assert!(Rc::ptr_eq(&held[0], held.last().expect("there")), "there is room again");
+        drop(running);
+        until("they are closed", async || held.iter().all(|channel| channel.is_closed())).await;
+        let _running = Running::new(&finder).await;
+        let fresh = channels.channel(&resolver).await.expect("it runs");
+        assert!(!fresh.is_closed());
+    });
 }
 
 #[test]
