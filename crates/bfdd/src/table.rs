@@ -204,6 +204,12 @@ impl Inner {
         let mut sessions = self.sessions.borrow_mut();
         let before = sessions.next_deadline();
         let mut has_changed = false;
+        for path in sessions.new_paths() {
+            sockets::needed(path)
+                .into_iter()
+                .filter(|name| !self.sockets.has(*name))
+                .for_each(|name| self.open(name));
+        }
         loop {
             while let Some(change) = sessions.engine.poll_change() {
                 self.report(&sessions, &change);
@@ -213,9 +219,6 @@ impl Inner {
             let Some(transmit) = sessions.engine.poll_transmit(now) else { break };
             // Before it is sent: no sequence number is used twice.
             sessions.keep(transmit.session);
-            for name in sockets::needed(transmit.path).into_iter().filter(|name| !self.sockets.has(*name)) {
-                self.open(name);
-            }
             if let Err(error) = self.sockets.send(transmit.octets.as_slice(), transmit.path) {
                 self.discard(|discarded| discarded.unsent += 1);
                 debug!(remote = %transmit.path.remote, "not sent: {error}");

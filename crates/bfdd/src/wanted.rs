@@ -80,13 +80,15 @@ pub(crate) struct Sessions {
     wanted: BTreeMap<Neighbor, Wanted>,
     uses: BTreeMap<SessionId, Use>,
     links: Option<Links>,
+    /// Of sessions that have been begun, until somebody has [taken](Self::new_paths) them.
+    new_paths: Vec<Path>,
 }
 
 impl Sessions {
     /// Those of the process before go on.
     pub(crate) fn new(now: Instant, engine: Engine, kept: Kept, left: Vec<Left>, profiles: Profiles) -> Self {
-        let (wanted, uses) = Default::default();
-        let mut sessions = Self { engine, kept, profiles, wanted, uses, links: None };
+        let (wanted, uses, new_paths) = Default::default();
+        let mut sessions = Self { engine, kept, profiles, wanted, uses, links: None, new_paths };
         left.into_iter().for_each(|left| sessions.take_over(now, left));
         sessions
     }
@@ -96,6 +98,7 @@ impl Sessions {
         match self.engine.thaw(now, &left.frozen, profile) {
             Ok(id) => {
                 self.kept.adopt(&left, id);
+                self.new_paths.extend(left.frozen.path());
                 let until = Some(now + PATIENCE);
                 self.uses.insert(id, Use { neighbors: Vec::new(), profile: left.profile, until });
             }
@@ -251,6 +254,7 @@ impl Sessions {
             self.tell(neighbor, nowhere());
             return opened;
         };
+        self.new_paths.push(path);
         let of = self.uses.entry(id).or_default();
         if of.neighbors.is_empty() {
             of.profile = name;
@@ -321,6 +325,11 @@ impl Sessions {
             }
             self.tell(neighbor, state);
         });
+    }
+
+    /// The paths of sessions that have been begun since the last call: a passive one is to hear before it sends.
+    pub(crate) fn new_paths(&mut self) -> Vec<Path> {
+        std::mem::take(&mut self.new_paths)
     }
 
     /// Writes down what the next process needs of a session.
