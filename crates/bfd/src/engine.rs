@@ -205,10 +205,7 @@ impl Engine {
 
     /// Begins a session anew, as if an operator had held it down for a moment.
     pub fn restart(&mut self, now: Instant, id: SessionId) {
-        self.with(now, id, |session| {
-            session.close(now);
-            session.reopen(now);
-        });
+        self.with(now, id, |session| session.restart(now));
     }
 
     /// Each session that may send sends now, since packets of before may not have left.

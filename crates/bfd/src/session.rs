@@ -94,6 +94,8 @@ pub struct Session {
     pub(crate) is_due: bool,
     /// The neighbour has asked for an answer with F.
     pub(crate) is_final_due: bool,
+    /// It is held down until the neighbour has been told so.
+    restarts: bool,
     /// It ends then.
     pub(crate) ends: Option<Instant>,
     pub(crate) counters: Counters,
@@ -127,6 +129,7 @@ impl Session {
             sequence_known_until: None,
             is_due: true,
             is_final_due: false,
+            restarts: false,
             ends: None,
             counters: Counters::default(),
         };
@@ -314,6 +317,17 @@ impl Session {
         self.ends = Some(if heard { now + self.transmit_interval() * multiplier } else { now });
     }
 
+    /// Begins anew: the neighbour is told AdminDown before, so that it takes this for no failure.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        if self.ends.is_none() {
+            self.change(now, State::AdminDown, Diagnostic::ADMINISTRATIVELY_DOWN);
+            self.restarts = self.is_due;
+            if !self.restarts {
+                self.change(now, State::Down, Diagnostic::NONE);
+            }
+        }
+    }
+
     /// Goes on, though it was to end.
     pub(crate) fn reopen(&mut self, now: Instant) {
         if self.ends.take().is_some() {
@@ -433,6 +447,9 @@ impl Session {
             let most = if self.profile.detect_multiplier <= 1 { 90 } else { 100 };
             self.jitter = random.jitter(75, most);
             self.schedule(now);
+            if std::mem::take(&mut self.restarts) {
+                self.change(now, State::Down, Diagnostic::NONE);
+            }
         }
         Some(octets)
     }

@@ -92,3 +92,16 @@ fn there_are_no_more_sessions_than_allowed() {
     pair.engines[0].set_most(2);
     assert!(pair.engines[0].open(pair.now, other, fast().into()).is_ok());
 }
+
+#[test]
+fn a_session_that_begins_anew_is_no_failure_at_either_end() {
+    let mut pair = Pair::up([fast(), fast()]);
+    let begin = pair.now;
+    pair.engines[0].restart(pair.now, pair.ids[0]);
+    pair.run(ms(2000));
+    assert_eq!(pair.states(), [State::Up; 2]);
+    let told = pair.sent[0].iter().filter(|(at, octets)| *at >= begin && octets.as_slice()[1] >> 6 == 0);
+    assert_eq!(told.count(), 1, "AdminDown once");
+    let since = pair.changes.iter().flatten().filter(|(at, ..)| *at >= begin);
+    assert!(since.clone().count() > 2 && since.clone().all(|(.., change)| !change.has_failed));
+}

@@ -240,7 +240,9 @@ impl Inner {
         let interface = sessions.interface(path.interface);
         let (remote, diagnostic) = (path.remote, session.diagnostic());
         match state {
-            State::Up if change.was != State::Up => info!(event = "bfd-up", %remote, interface, "the session to {remote} is Up"),
+            State::Up if change.was != State::Up => {
+                info!(event = "bfd-up", %remote, interface, "the session to {remote} is Up")
+            }
             State::Down | State::Init if change.has_failed => warn!(
                 event = "bfd-down", %remote, interface, %diagnostic,
                 "the session to {remote} is Down: {diagnostic}"

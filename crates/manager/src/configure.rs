@@ -196,7 +196,7 @@ mod tests {
         ..ConfigReader::NOTHING
     };
     const SECTION: OwnSection =
-        OwnSection { key: "bfd", table: &Table { doc: "Nothing.", keys: &[] }, check: None };
+        OwnSection { key: "bfd", table: &Table { doc: "Nothing.", keys: &[] }, check: None, implied: None };
 
     /// What `fea` is told of ports, for the default table and for a VRF, of a configuration with this section.
     fn told(section: &str) -> Vec<Vec<u32>> {
