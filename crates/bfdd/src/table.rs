@@ -241,7 +241,7 @@ impl Inner {
         let (remote, diagnostic) = (path.remote, session.diagnostic());
         match state {
             State::Up if change.was != State::Up => {
-                info!(event = "bfd-up", %remote, interface, "the session to {remote} is Up")
+                info!(event = "bfd-up", %remote, interface, "the session to {remote} is Up");
             }
             State::Down | State::Init if change.has_failed => warn!(
                 event = "bfd-down", %remote, interface, %diagnostic,

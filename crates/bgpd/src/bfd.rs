@@ -3,34 +3,20 @@
 //! A peer is followed while it is enabled and its address is known, whether its session is up or not. Whatever happens to
 //! `bfd`, its last word holds: only who is followed says that a path has failed.
 
-use std::{
-    cell::RefCell,
-    net::IpAddr,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, net::IpAddr, rc::Rc, time::Instant};
 
 use holdfast_api::bfd::v1::{BfdClient, FollowRequest, Hops, SessionState, State};
-use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::Bfd;
 use holdfast_config::schema::BfdHops;
 use holdfast_process::Resolver;
 use holdfast_types::octets;
-use holdfast_xrl::{Channel, Client, ErrorKind, XrlError};
-use tokio::{sync::Mutex, task::AbortHandle, time::sleep};
-use tracing::{debug, warn};
-
-use crate::bgp::Bgp;
+use holdfast_xrl::{Channel, Client, XrlError};
+use tokio::{sync::Mutex, task::AbortHandle};
 
 /// The process that is asked, of whichever table.
 const CLASS: &str = "bfd";
 /// What a profile is called where none is named.
 pub(crate) const DEFAULT_PROFILE: &str = "default";
-/// Pause between two lives of `bfd`.
-const RETRY: Duration = Duration::from_millis(200);
-/// The longest, where it refuses each time.
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
-
 /// Peers that are followed over one channel: half of the calls that may be in progress there.
 const MOST_ON_A_CHANNEL: usize = 512;
 
@@ -81,7 +67,7 @@ impl Wanted {
         (remote, local, interface, hops) == (&other.remote, &other.local, &other.interface, &other.hops)
     }
 
-    fn request(&self, vrf: &str) -> FollowRequest {
+    pub(crate) fn request(&self, vrf: &str) -> FollowRequest {
         let hops = match self.hops {
             BfdHops::Automatic => Hops::Automatic,
             BfdHops::Single => Hops::Single,
@@ -118,74 +104,27 @@ impl Following {
             None => Self { wanted, said: None, task: None, before: None },
         }
     }
+
+    /// Who has followed the same session so far, until the next one is told of it.
+    pub(crate) fn take_before(&mut self) -> Option<Task> {
+        self.before.take()
+    }
+
+    /// Follows from now on.
+    pub(crate) fn begin(&mut self, task: AbortHandle) {
+        self.task = Some(Task(task));
+    }
 }
 
 /// Ends with whoever has it.
 #[derive(Debug)]
-struct Task(AbortHandle);
+pub(crate) struct Task(AbortHandle);
 
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
-
-impl Bgp {
-    /// Follows the BFD session of a peer from now on.
-    pub(crate) fn follow_bfd(self: &Rc<Self>, index: PeerIndex, following: &mut Following) {
-        let request = following.wanted.request(self.surroundings.vrf().unwrap_or_default());
-        let before = following.before.take();
-        following.task = Some(Task(self.spawn(follow(Rc::clone(self), index, request, before))));
-    }
-}
-
-async fn follow(bgp: Rc<Bgp>, index: PeerIndex, request: FollowRequest, mut before: Option<Task>) {
-    let (mut said, mut pause) = (String::new(), RETRY);
-    loop {
-        let error = life(&bgp, index, &request, &mut before).await;
-        let is_gone =
-            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Disconnected | ErrorKind::NotFound);
-        pause = if is_gone { RETRY } else { LONGEST_RETRY.min(2 * pause) };
-        let error = error.to_string();
-        if !is_gone && said != error {
-            let peer = bgp.speaker.borrow().sessions.slot(index).map(|slot| slot.neighbor.name.clone());
-            warn!(event = "bfd-refused", peer, "there is no BFD session to the peer: {error}");
-            said = error;
-        } else {
-            debug!(peer = index.0, "BFD of a peer is not told: {error}");
-        }
-        sleep(pause).await;
-    }
-}
-
-/// The life of one `bfd`; what ended it.
-async fn life(
-    bgp: &Rc<Bgp>,
-    index: PeerIndex,
-    request: &FollowRequest,
-    before: &mut Option<Task>,
-) -> XrlError {
-    let channel = match bgp.bfd.channel(&bgp.surroundings.resolver).await {
-        Ok(channel) => channel,
-        Err(error) => return error,
-    };
-    let mut stream = BfdClient::new((*channel).clone()).follow(request.clone());
-    let mut is_first = true;
-    loop {
-        match stream.next().await {
-            Ok(Some(state)) => {
-                drop(before.take());
-                let is_new = std::mem::take(&mut is_first) && state.diagnostic == NO_DIAGNOSTIC;
-                bgp.with(|speaker, now| speaker.bfd_says(index, state, is_new, now));
-            }
-            Ok(None) => return XrlError::unavailable("it has ended its stream"),
-            Err(error) => return error,
-        }
-    }
-}
-
-/// RFC 5880 section 4.1: the session has not been up since it began.
-const NO_DIAGNOSTIC: u32 = 0;
 
 /// What a session of BGP makes of it.
 pub(crate) fn read(state: &SessionState) -> Bfd {

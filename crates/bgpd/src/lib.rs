@@ -15,6 +15,7 @@ mod depths;
 mod door;
 mod epoch;
 mod fairness;
+mod following;
 mod freeze;
 mod from_config;
 pub mod fuzzing;

@@ -113,7 +113,6 @@ fn what_is_wrong_is_said_where_it_stands() {
             "\"fats\"",
             "there is no BFD profile `fats`",
         ),
-        (peer("bfd = { strict-hold-time = 5 }"), "5", "no effect without `strict`"),
         (peer("bfd = { strict = true, strict-hold-time = 0 }"), "0", "`strict-hold-time` is out of range"),
         (format!("{on_link}bfd = {{ hops = \"multiple\" }}"), "\"multiple\"", "one hop away"),
         ("[[static]]\nprefix = \"10.9.0.0/16\"\nblackhole = true\nbfd = true".into(), "true", "no neighbour"),

@@ -4,7 +4,9 @@
 use crate::processes;
 
 /// Methods that take the role `protocol` by name, and why a protocol needs them.
-const NEEDED: [(&str, &str); 13] = [
+const NEEDED: [(&str, &str); 15] = [
+    ("bfd.v1.Bfd/Follow", "whether its neighbours are there"),
+    ("bfd.v1.Bfd/Watch", "whether its neighbours are there"),
     ("fea.v1.Fea/Interfaces", "where it may speak, and from which addresses"),
     ("rib.v1.Rib/AddOrigin", "to bring routes"),
     ("rib.v1.Rib/EndOfSync", "to bring routes"),

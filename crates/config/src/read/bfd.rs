@@ -21,10 +21,6 @@ pub(super) fn of_peer(
         return is_on(section).then(PeerBfd::default);
     };
     let bfd = PeerBfd::read(&table);
-    if table.has("strict-hold-time") && !bfd.strict {
-        let problem = Problem::new("`strict-hold-time` has no effect without `strict`");
-        table.add("strict-hold-time", problem.hint("add `strict = true`, or remove it"));
-    }
     if bfd.hops == BfdHops::Multiple && remote.is_some_and(Remote::is_on_link) {
         let problem = Problem::new("a neighbour at a link-local address is one hop away");
         table.add("hops", problem.hint("remove `hops`"));
