@@ -80,6 +80,8 @@ pub(crate) struct Sessions {
     wanted: BTreeMap<Neighbor, Wanted>,
     uses: BTreeMap<SessionId, Use>,
     links: Option<Links>,
+    /// Before that nobody's patience ends.
+    patience: Option<Instant>,
     /// Of sessions that have been begun, until somebody has [taken](Self::new_paths) them.
     new_paths: Vec<Path>,
 }
@@ -88,7 +90,8 @@ impl Sessions {
     /// Those of the process before go on.
     pub(crate) fn new(now: Instant, engine: Engine, kept: Kept, left: Vec<Left>, profiles: Profiles) -> Self {
         let (wanted, uses, new_paths) = Default::default();
-        let mut sessions = Self { engine, kept, profiles, wanted, uses, links: None, new_paths };
+        let (links, patience) = Default::default();
+        let mut sessions = Self { engine, kept, profiles, wanted, uses, links, patience, new_paths };
         left.into_iter().for_each(|left| sessions.take_over(now, left));
         sessions
     }
@@ -99,7 +102,7 @@ impl Sessions {
             Ok(id) => {
                 self.kept.adopt(&left, id);
                 self.new_paths.extend(left.frozen.path());
-                let until = Some(now + PATIENCE);
+                let until = self.be_patient(now);
                 self.uses.insert(id, Use { neighbors: Vec::new(), profile: left.profile, until });
             }
             Err(_) => self.kept.drop_left(&left),
@@ -122,25 +125,35 @@ impl Sessions {
 
     /// The next time at which [`Self::advance`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        let wanted = self.wanted.values().filter_map(|wanted| wanted.until);
-        let unclaimed = self.uses.values().filter_map(|of| of.until);
-        wanted.chain(unclaimed).chain(self.engine.next_deadline()).min()
+        [self.patience, self.engine.next_deadline()].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.engine.advance(now);
+        if self.patience.is_some_and(|until| until <= now) {
+            self.lose_patience(now);
+        }
+    }
+
+    /// Ends sessions that nobody has come back for.
+    fn lose_patience(&mut self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        if self.wanted.values().any(|wanted| is_over(wanted.until)) {
-            let over = self.wanted.iter().filter(|(_, wanted)| is_over(wanted.until));
-            let over: Vec<_> = over.map(|(neighbor, _)| neighbor.clone()).collect();
-            over.iter().for_each(|neighbor| self.forget(now, neighbor));
-        }
-        if self.uses.values().any(|of| is_over(of.until)) {
-            let over = self.uses.iter().filter(|(_, of)| is_over(of.until));
-            let over: Vec<_> = over.map(|(id, _)| *id).collect();
-            over.into_iter().for_each(|id| self.release(now, id));
-        }
+        let over = self.wanted.iter().filter(|(_, wanted)| is_over(wanted.until));
+        let over: Vec<_> = over.map(|(neighbor, _)| neighbor.clone()).collect();
+        over.iter().for_each(|neighbor| self.forget(now, neighbor));
+        let over = self.uses.iter().filter(|(_, of)| is_over(of.until));
+        let over: Vec<_> = over.map(|(id, _)| *id).collect();
+        over.into_iter().for_each(|id| self.release(now, id));
+        let wanted = self.wanted.values().filter_map(|wanted| wanted.until);
+        self.patience = wanted.chain(self.uses.values().filter_map(|of| of.until)).min();
+    }
+
+    /// When a patience ends that begins now.
+    fn be_patient(&mut self, now: Instant) -> Option<Instant> {
+        let until = now + PATIENCE;
+        self.patience = Some(self.patience.map_or(until, |earliest| earliest.min(until)));
+        Some(until)
     }
 
     /// Takes other profiles.
@@ -189,11 +202,12 @@ impl Sessions {
         follower: &Rc<Follower>,
         has_died: bool,
     ) {
+        let until = self.be_patient(now);
         let Some(wanted) = self.wanted.get_mut(neighbor) else { return };
         wanted.followers.retain(|(other, _)| !Rc::ptr_eq(other, follower));
         if wanted.followers.is_empty() {
             match has_died {
-                true => wanted.until = Some(now + PATIENCE),
+                true => wanted.until = until,
                 false => self.forget(now, neighbor),
             }
         } else if let Some(id) = wanted.session {
