@@ -347,7 +347,7 @@ impl Engine {
         let Self { slots, wakes, outbox, changed, .. } = self;
         let Some(slot) = slots.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
         let session = &slot.session;
-        if (session.is_due || session.is_final_due) && !std::mem::replace(&mut slot.is_in_outbox, true) {
+        if session.is_ready(now) && !std::mem::replace(&mut slot.is_in_outbox, true) {
             outbox.push_back(id);
         }
         let has_ended = session.ends.is_some_and(|ends| ends <= now);
@@ -364,7 +364,7 @@ impl Engine {
             change.has_ended |= has_ended;
         }
         // A later deadline is found when the earlier one has come: packets move it all the time.
-        let deadline = slot.session.deadline().filter(|_| !has_ended);
+        let deadline = slot.session.deadline(now).filter(|_| !has_ended);
         if let Some(deadline) = deadline
             && slot.wake.is_none_or(|wake| deadline < wake)
         {

@@ -28,6 +28,7 @@
 //! ```
 
 mod authentication;
+mod budget;
 mod engine;
 mod frozen;
 pub mod fuzzing;

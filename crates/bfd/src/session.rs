@@ -10,6 +10,7 @@ use holdfast_bfd_wire::{Diagnostic, Flags, Octets, Packet, Received, State};
 use crate::{
     Path, Profile,
     authentication::Sequence,
+    budget::Budget,
     profile::micros,
     random::{Jitter, Random},
     timing::{Poll, SLOW, Timing},
@@ -94,6 +95,8 @@ pub struct Session {
     pub(crate) is_due: bool,
     /// The neighbour has asked for an answer with F.
     pub(crate) is_final_due: bool,
+    /// For packets besides the periodic ones.
+    budget: Budget,
     /// It is held down until the neighbour has been told so.
     restarts: bool,
     /// It ends then.
@@ -129,6 +132,7 @@ impl Session {
             sequence_known_until: None,
             is_due: true,
             is_final_due: false,
+            budget: Budget::new(now),
             restarts: false,
             ends: None,
             counters: Counters::default(),
@@ -258,9 +262,22 @@ impl Session {
     }
 
     /// When [`Self::advance`] has something to do.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let periodic = self.next_periodic.filter(|_| !self.is_due);
-        [periodic, self.expires(), self.ends].into_iter().flatten().min()
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let is_ready = self.is_ready(now);
+        let waits = (self.is_due || self.is_final_due) && !is_ready;
+        let periodic = self.next_periodic.filter(|_| !(self.is_due && is_ready));
+        let allowed = waits.then(|| self.budget.next(time(self.timing.desired_tx)));
+        [periodic, allowed, self.expires(), self.ends].into_iter().flatten().min()
+    }
+
+    /// Whether there is a packet that may be sent now.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        let is_allowed = self.budget.allows(now, time(self.timing.desired_tx));
+        self.is_final_due && is_allowed || self.is_due && (is_allowed || self.is_periodic_due(now))
+    }
+
+    fn is_periodic_due(&self, now: Instant) -> bool {
+        self.next_periodic.is_some_and(|next| next <= now)
     }
 
     /// Does what is due.
@@ -432,10 +449,15 @@ impl Session {
 
     /// The packet that is due, if one is.
     pub(crate) fn transmit(&mut self, now: Instant, random: &mut Random) -> Option<Octets> {
-        let is_final = std::mem::take(&mut self.is_final_due);
-        if !is_final && !std::mem::take(&mut self.is_due) {
+        if !self.is_ready(now) {
             return None;
         }
+        let desired_tx = time(self.timing.desired_tx);
+        let is_final = self.is_final_due && self.budget.allows(now, desired_tx);
+        if is_final || !self.is_periodic_due(now) {
+            self.budget.take(now, desired_tx);
+        }
+        *(if is_final { &mut self.is_final_due } else { &mut self.is_due }) = false;
         let packet = self.packet(is_final);
         let key = self.profile.signing_key();
         let number = if key.is_some() { self.sequence.take() } else { 0 };

@@ -104,3 +104,32 @@ fn a_flood_of_strangers_leaves_no_state() {
     pair.run(ms(1000));
     assert_eq!(pair.states(), [State::Up; 2]);
 }
+
+/// What is sent while this octet stands for state and bits in each packet in the name of a neighbour, 2,000 a second.
+fn sent_in_a_flood(state: u8, ours: bool) -> (usize, usize) {
+    let mut pair = Pair::up([profile(50, 50, 3), profile(50, 50, 3)]);
+    let mut octets = pair.sent[1].last().expect("packets").1.as_slice().to_vec();
+    octets[1] = state;
+    if !ours {
+        octets[8..12].fill(0);
+    }
+    pair.run(ms(2000));
+    let before = [0, 1].map(|end| pair.sent[end].len());
+    for _ in 0..10_000 {
+        pair.hand(0, &octets).expect("taken");
+        pair.run(std::time::Duration::from_micros(500));
+    }
+    (pair.sent[0].len() - before[0], pair.sent[1].len() - before[1])
+}
+
+#[test]
+fn who_sends_in_the_name_of_a_neighbour_does_not_choose_how_much_we_send() {
+    // In 5 s: periodic packets, at most one each 37 ms, and besides them one each 50 ms.
+    let most = 5000 / 37 + 5000 / 50 + 10;
+    for (state, ours) in
+        [(0x40, false), (0x60, false), (0xe0, true), (0xd0, true), (0x40, true), (0x80, true)]
+    {
+        let (sent, of_neighbour) = sent_in_a_flood(state, ours);
+        assert!(sent <= most && of_neighbour <= most, "{state:x} {ours}: {sent} {of_neighbour}");
+    }
+}
