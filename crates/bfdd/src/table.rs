@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     discarded: Cell<Discarded>,
     /// Something may be due earlier than before.
     bell: Notify,
+    /// What the timer waits for.
+    armed: Cell<Option<Instant>>,
     /// A neighbour has failed, or works again.
     neighbors: watch::Sender<()>,
 }
@@ -112,6 +114,7 @@ impl Table {
             sockets: Rc::default(),
             discarded: Cell::default(),
             bell: Notify::new(),
+            armed: Cell::default(),
             neighbors: watch::Sender::new(()),
             boot,
         });
@@ -192,6 +195,7 @@ impl Inner {
     async fn keep_time(self: &Rc<Self>) -> Infallible {
         loop {
             let next = self.sessions.borrow().next_deadline();
+            self.armed.set(next);
             tokio::select! {
                 () = self.bell.notified() => {}
                 () = until(next) => self.act(Sessions::advance),
@@ -202,7 +206,6 @@ impl Inner {
     /// Sends what is to be sent, and tells what has changed.
     fn pump(self: &Rc<Self>, now: Instant) {
         let mut sessions = self.sessions.borrow_mut();
-        let before = sessions.next_deadline();
         let mut has_changed = false;
         for path in sessions.new_paths() {
             sockets::needed(path)
@@ -224,12 +227,13 @@ impl Inner {
                 debug!(remote = %transmit.path.remote, "not sent: {error}");
             }
         }
-        let after = sessions.next_deadline();
+        let next = sessions.next_deadline();
         drop(sessions);
         if has_changed {
             self.neighbors.send_replace(());
         }
-        if before != after {
+        // Of a later one nobody need know before.
+        if next.is_some_and(|next| self.armed.get().is_none_or(|armed| next < armed)) {
             self.bell.notify_one();
         }
     }
