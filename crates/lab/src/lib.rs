@@ -5,6 +5,7 @@
 //! makes the routes, [`attacks`] forges packets.
 
 pub mod attacks;
+pub mod bfd;
 pub mod caches;
 pub mod drill;
 pub mod interop;

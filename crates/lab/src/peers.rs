@@ -274,6 +274,10 @@ impl Frr {
         if daemon != "mgmtd" {
             command.arg("-z").arg(zserv(&self.directory));
         }
+        if daemon == "bfdd" && self.programs == Programs::Machine {
+            // Otherwise all of a machine would share it; FRR 10 has none.
+            command.arg("--bfdctl").arg(self.directory.join("bfdd.sock"));
+        }
         if let Some(configuration) = configuration {
             let file = self.directory.join(format!("{daemon}.conf"));
             fs::write(&file, configuration)?;
@@ -323,6 +327,13 @@ impl Frr {
     pub fn vtysh_all(&self, commands: &[&str]) -> Result<String> {
         let mut vtysh = Command::new(self.programs.path("vtysh", "vtysh"));
         vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", "bgpd"]);
+        output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
+    }
+
+    /// Commands of another of its daemons in one go: what one enters, the next is in.
+    pub fn configure(&self, daemon: &str, commands: &[&str]) -> Result<String> {
+        let mut vtysh = Command::new(self.programs.path("vtysh", "vtysh"));
+        vtysh.arg("--vty_socket").arg(&self.directory).args(["-d", daemon]);
         output(vtysh.args(commands.iter().flat_map(|command| ["-c", command])))
     }
 
