@@ -1,6 +1,8 @@
 //! Tables, kills and hostile input: each test has the machine to itself (`.config/nextest.toml`).
 
 mod abuse;
+mod bfd_deaths;
+mod bfd_hostile;
 mod hostile;
 mod kills;
 mod nonstop;
