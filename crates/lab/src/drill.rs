@@ -8,6 +8,7 @@
 //! [`relay`] that meddles with it. Start with [`process`].
 
 pub mod audit;
+pub mod bfd;
 pub mod bgpsec;
 pub mod capture;
 pub mod churn;

@@ -1,6 +1,7 @@
 //! `holdfast-lab demo`: the main job on a machine that has nothing but this source tree.
 //! `holdfast-lab drill process`: the death of bgp, judged by a stock router and on the wire.
 //! `holdfast-lab drill bgpsec`: deaths of all that verifies signed paths, judged in the same way.
+//! `holdfast-lab drill bfd`: deaths, hangs and upgrades of bfd, judged by stock routers.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
@@ -10,7 +11,7 @@ use std::{fmt::Display, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use holdfast_lab::{
-    drill::{self, Options, bgpsec},
+    drill::{self, Options, bfd, bgpsec},
     scale::Scale,
 };
 use serde::Serialize;
@@ -53,6 +54,8 @@ enum Drill {
     Process(Options),
     /// Deaths of bgp, pathsec, rpki and the cache, under signed routes that keep their states and signatures.
     Bgpsec(bgpsec::Options),
+    /// Deaths, hangs and upgrades of bfd, under sessions with stock routers that must not notice.
+    Bfd(bfd::Options),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Drill(Drill::Bgpsec(options)) => {
             drill(options.json, || bgpsec::bgpsec(&options), |report| report.ok)
         }
+        Command::Drill(Drill::Bfd(options)) => drill(options.json, || bfd::bfd(&options), |report| report.ok),
         Command::Scale { peers, prefixes, md5_every } => {
             println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
             print!("{}", Scale { peers, prefixes, md5_every }.configuration());
