@@ -215,7 +215,9 @@ impl Inner {
         }
         loop {
             while let Some(change) = sessions.engine.poll_change() {
-                self.report(&sessions, &change);
+                if sessions.may_write(now, change.session) {
+                    self.report(&sessions, &change);
+                }
                 sessions.take(now, &change);
                 has_changed = true;
             }

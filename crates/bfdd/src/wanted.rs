@@ -21,6 +21,9 @@ use crate::{
 
 /// How long a session is kept for a client that has died, or for clients of the process before.
 const PATIENCE: Duration = Duration::from_secs(120);
+const SECOND: Duration = Duration::from_secs(1);
+/// Changes of a session that are written to the log in a second.
+const MOST_LINES: u32 = 10;
 /// States that wait for a client that does not read; then the last one counts.
 const MOST_WAITING: usize = 16;
 
@@ -68,6 +71,8 @@ struct Use {
     neighbors: Vec<Neighbor>,
     /// The name of its profile.
     profile: String,
+    /// Since when so many of its changes were written to the log.
+    written: Option<(Instant, u32)>,
     /// It is of the process before, and nobody has asked for it: it is kept until then.
     until: Option<Instant>,
 }
@@ -103,7 +108,7 @@ impl Sessions {
                 self.kept.adopt(&left, id);
                 self.new_paths.extend(left.frozen.path());
                 let until = self.be_patient(now);
-                self.uses.insert(id, Use { neighbors: Vec::new(), profile: left.profile, until });
+                self.uses.insert(id, Use { profile: left.profile, until, ..Use::default() });
             }
             Err(_) => self.kept.drop_left(&left),
         }
@@ -319,6 +324,16 @@ impl Sessions {
     fn tell(&self, neighbor: &Neighbor, state: SessionState) {
         let followers = self.wanted.get(neighbor).into_iter().flat_map(|wanted| &wanted.followers);
         followers.for_each(|(follower, _)| follower.tell(state));
+    }
+
+    /// Whether another change of a session is written to the log: a neighbour does not choose how long that becomes.
+    pub(crate) fn may_write(&mut self, now: Instant, id: SessionId) -> bool {
+        let Some(of) = self.uses.get_mut(&id) else { return true };
+        let (since, lines) = of.written.unwrap_or((now, 0));
+        let is_over = now.saturating_duration_since(since) >= SECOND;
+        let (since, lines) = if is_over { (now, 0) } else { (since, lines) };
+        of.written = Some((since, lines + 1));
+        lines < MOST_LINES
     }
 
     /// Tells who follows what has changed in a session.
