@@ -42,7 +42,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What came of a turn of a socket.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Took {
-    /// Packets of sessions, or all that had come.
+    /// All that had come.
+    All,
+    /// As many as a turn takes, packets of sessions among them.
     Some,
     /// As many as a turn takes, and none of a session.
     Strangers,
@@ -315,6 +317,7 @@ impl Inner {
                 return error;
             }
             match self.receive_some(hops, port, &mut octets) {
+                Ok(Took::All) => {}
                 // Whoever sends without a pause keeps nobody else waiting.
                 Ok(Took::Some) => yield_now().await,
                 Ok(Took::Strangers) => sleep(STRANGERS).await,
@@ -328,7 +331,7 @@ impl Inner {
         for _ in 0..TURN {
             let received = match port.receive(octets) {
                 Ok(received) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Took::Some),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Took::All),
                 Err(error) => return Err(error),
             };
             let Some(source) = received.source else { continue };

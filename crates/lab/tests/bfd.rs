@@ -123,11 +123,19 @@ fn whoever_begins(programs: &Programs, we_wait: bool) -> Result<()> {
     let bird = Stock::bird(programs, &bird, &bird_protocol(&options, &refs(&bird_sessions(1))), "")?;
     let mut lines = vec!["receive-interval 300", "transmit-interval 300", "detect-multiplier 4"];
     lines.extend((!we_wait).then_some("passive-mode"));
-    let frr = Stock::frr(programs, &frr, &frr_bfd(&lines, &refs(&frr_sessions(2))), "")?;
+    let sessions = frr_sessions(2);
+    let [first, second, on_link] = refs(&sessions)[..] else { anyhow::bail!("three sessions") };
+    let mut frr = Stock::frr(programs, &frr, &frr_bfd(&lines, &[first, second]), "")?;
+    let mut bird = bird;
 
-    for (network, stock) in [(1, &bird), (2, &frr)] {
+    for (network, stock) in [(1, &mut bird), (2, &mut frr)] {
         let [ours, theirs] = addresses(network);
         for (our, their) in ours.iter().zip(&theirs) {
+            if let (Stock::Frr(frr), true) = (&mut *stock, our.starts_with("fe80")) {
+                // In its file, that session would stay silent if zebra tells bfdd of the interface a little later.
+                let peer = format!("peer {on_link}");
+                frr.configure("bfdd", &["configure terminal", "bfd", &peer, "profile lab"])?;
+            }
             let up = until_state(&router, their, "up", LIMIT)?;
             stock.until(our, "up", LIMIT)?;
             // Of three and four packets each end has its own: the other's count (RFC 5880 section 6.8.4).
