@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test unit drills bench bench-quick bench-curve bench-figures bench-ring bench-bgpsec bench-accept install install-library clean
+.PHONY: help demo test unit drills bench bench-quick bench-curve bench-figures bench-ring bench-bgpsec bench-bfd bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-figures measures and plots the figures of the XORP paper, about 5 minutes (needs root)"
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
 	@echo "make bench-bgpsec  what routers' keys, signed paths, verifying and signing cost, about 20 minutes (needs root)"
+	@echo "make bench-bfd     what BFD costs, and how soon a loss is in the kernel, beside BIRD and FRR, about 10 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -65,6 +66,11 @@ bench-bgpsec:
 	@scripts/install-deps demo
 	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench bgpsec $(BENCH)
+
+bench-bfd:
+	@scripts/install-deps bench-quick
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
+	target/release/holdfast-bench bfd $(BENCH)
 
 bench-accept:
 	@scripts/install-deps bench-quick

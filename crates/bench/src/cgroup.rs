@@ -63,6 +63,16 @@ impl Cgroup {
         Ok(self.processes()?.iter().filter_map(|pid| of(pid).ok()).collect())
     }
 
+    /// The process that gives itself this name.
+    pub(crate) fn process(&self, name: &str) -> Result<Process> {
+        let is_it = |pid: &String| {
+            let comm = fs::read_to_string(Path::new("/proc").join(pid).join("comm"));
+            comm.is_ok_and(|comm| comm.trim() == name)
+        };
+        let pid = self.processes()?.into_iter().find(is_it).with_context(|| format!("no process {name}"))?;
+        Ok(Process { folder: Path::new("/proc").join(pid) })
+    }
+
     /// Moves a process in, with all its threads.
     pub(crate) fn take(&self, pid: u32) -> Result<()> {
         fs::write(self.door(), pid.to_string()).with_context(|| format!("moving process {pid}"))
@@ -86,6 +96,44 @@ impl Cgroup {
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+}
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    folder: PathBuf,
+}
+
+/// Field 41 of a thread's `stat` (proc(5)), counted from behind the name: SCHED_FIFO is 1.
+const POLICY: usize = 41 - 3;
+
+impl Process {
+    /// CPU time of its threads, without that of the first if that is not wanted.
+    pub(crate) fn cpu(&self, with_first: bool) -> Result<Duration> {
+        let nanoseconds = |task: &PathBuf| -> Result<u64> {
+            // Nanoseconds on a processor come first.
+            let text = fs::read_to_string(task.join("schedstat"))?;
+            Ok(text.split(' ').next().context("schedstat")?.parse()?)
+        };
+        let first = self.folder.file_name();
+        let wanted = self.tasks()?.into_iter().filter(|task| with_first || task.file_name() != first);
+        Ok(Duration::from_nanos(wanted.map(|task| nanoseconds(&task)).sum::<Result<u64>>()?))
+    }
+
+    /// Whether a thread of it is under SCHED_FIFO.
+    pub(crate) fn is_in_real_time(&self) -> Result<bool> {
+        let is_fifo = |task: &PathBuf| {
+            let text = fs::read_to_string(task.join("stat")).unwrap_or_default();
+            let fields = text.rsplit_once(')').map(|(_, fields)| fields.split_whitespace());
+            fields.and_then(|mut fields| fields.nth(POLICY)) == Some("1")
+        };
+        Ok(self.tasks()?.iter().any(is_fifo))
+    }
+
+    fn tasks(&self) -> Result<Vec<PathBuf>> {
+        let tasks = fs::read_dir(self.folder.join("task"))?;
+        tasks.map(|task| Ok(task?.path())).collect()
     }
 }
 

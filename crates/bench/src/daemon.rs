@@ -63,9 +63,23 @@ pub(crate) struct Daemon {
     /// Of the variant.
     #[serde(skip)]
     missing: Option<String>,
+    /// Who has its sessions of BFD.
+    #[serde(default)]
+    pub(crate) bfd: Option<BfdProcess>,
     /// What the files can be made to say: see [`Feature`].
     #[serde(default)]
     features: Vec<Feature>,
+}
+
+/// Which of its processes has the sessions of BFD.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct BfdProcess {
+    /// As it calls itself.
+    pub(crate) process: String,
+    /// All of its threads but the first, which does other things.
+    #[serde(default)]
+    pub(crate) not_the_first_thread: bool,
 }
 
 /// One way of running a daemon; templates know it by `name`.
@@ -106,6 +120,8 @@ pub(crate) enum Feature {
     OwnView,
     /// Hundreds of tables with peers of their own.
     Vrfs,
+    /// Sessions of BFD, for peers and without BGP.
+    Bfd,
 }
 
 /// What the templates are filled with.
@@ -132,6 +148,26 @@ pub(crate) struct Setup {
     pub(crate) vrfs: usize,
     /// Sets that peers' policies refer to by number, modulo how many there are.
     pub(crate) prefix_sets: Vec<Vec<String>>,
+    /// Links with sessions of BFD.
+    pub(crate) bfd: Vec<BfdLink>,
+}
+
+/// A link, and how fast BFD is there.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BfdLink {
+    /// The router's interface. Where sessions have profiles, theirs is called so, too.
+    pub(crate) name: String,
+    /// Milliseconds between two packets, in both directions; three of them are a detection time.
+    pub(crate) interval: u32,
+    /// Who is asked without BGP.
+    pub(crate) neighbors: Vec<BfdNeighbor>,
+}
+
+/// A neighbour, and a destination behind it, where sessions of BFD need one.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BfdNeighbor {
+    pub(crate) address: IpAddr,
+    pub(crate) behind: String,
 }
 
 /// A peer, which connects to the router.
@@ -143,6 +179,8 @@ pub(crate) struct Peer {
     pub(crate) asn: u32,
     /// The number of the VRF that it is in.
     pub(crate) vrf: Option<usize>,
+    /// The link of its session of BFD, if it has one.
+    pub(crate) bfd: Option<String>,
 }
 
 /// A policy as operators have them, on import from every peer.
@@ -361,6 +399,7 @@ mod tests {
             local: [10, 0, number as u8, 1].into(),
             asn: peer_asn(number).0,
             vrf: None,
+            bfd: None,
         };
         let plain = Setup {
             asn: ASN,
@@ -389,6 +428,19 @@ mod tests {
                 ..plain.clone()
             },
             Setup {
+                kernel: true,
+                bfd: vec![BfdLink {
+                    name: "l0".to_owned(),
+                    interval: 50,
+                    neighbors: vec![BfdNeighbor {
+                        address: [10, 0, 0, 9].into(),
+                        behind: "192.0.2.0/24".to_owned(),
+                    }],
+                }],
+                peers: vec![Peer { bfd: Some("l0".to_owned()), ..peer(0) }],
+                ..plain.clone()
+            },
+            Setup {
                 prefix_sets: vec![vec!["192.0.2.0/24".to_owned()], vec!["10.0.0.0/8".to_owned()]],
                 ..plain
             },
@@ -410,8 +462,9 @@ mod tests {
     #[test]
     fn our_own_configuration_is_accepted() {
         let ours = Daemon::all(&[]).unwrap().into_iter().filter(Daemon::is_ours);
-        for (daemon, setup) in ours.flat_map(|daemon| setups().into_iter().map(move |s| (daemon.clone(), s)))
-        {
+        // The section `[bfd]` is known to its process only.
+        let known = || setups().into_iter().filter(|setup| setup.bfd.is_empty());
+        for (daemon, setup) in ours.flat_map(|daemon| known().map(move |setup| (daemon.clone(), setup))) {
             let text = daemon.render(&daemon.files["router.toml"], &setup, "").unwrap();
             let config = holdfast_config::parse(&text, "router.toml", holdfast_config::Schema::new([]))
                 .unwrap_or_else(|error| panic!("{error:?} in {text}"));

@@ -5,10 +5,12 @@
 //! verified ([`verify`]) before a figure counts. [`rows`] says what is measured.
 //!
 //! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
-//! carry a table over another transport; [`bgpsec`] what signed routes cost, in the library and in a whole router. [`kernels`]
-//! counts instructions of the parts, which do not depend on how busy the machine is.
+//! carry a table over another transport; [`bgpsec`] what signed routes cost, in the library and in a whole router; [`bfd`] what
+//! sessions of BFD cost, and how soon a loss changes routes. [`kernels`] counts instructions of the parts, which do not depend on
+//! how busy the machine is.
 
 mod admission;
+mod bfd;
 mod bgpsec;
 mod cgroup;
 mod curve;
@@ -69,6 +71,9 @@ enum Arguments {
     /// Measures what BGPsec costs: routers' keys, verifying and signing against the bare library, and signed routes in a whole
     /// router, which needs root.
     Bgpsec(bgpsec::Arguments),
+    /// Measures what BFD costs, whether its sessions hold while tables are loaded, and how soon a loss is in the kernel's table.
+    /// Needs root.
+    Bfd(bfd::Arguments),
     /// By how many octets a process grows with so many keys.
     #[command(hide = true)]
     BgpsecKeys { count: u32 },
@@ -146,6 +151,7 @@ fn main() -> ExitCode {
         Arguments::AdmissionServer(arguments) => admission::server::run(&arguments),
         Arguments::Session(arguments) => admission::session::run(&arguments),
         Arguments::Bgpsec(arguments) => bgpsec::run(&arguments),
+        Arguments::Bfd(arguments) => bfd::run(&arguments),
         Arguments::BgpsecKeys { count } => bgpsec::resident(count),
         Arguments::Rpki => kernels::validation::run(),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),

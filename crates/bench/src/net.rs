@@ -48,17 +48,32 @@ pub(crate) struct Net {
 impl Net {
     /// For so many peers, each with an address of this kind.
     pub(crate) fn new(peers: usize, afi: Afi, links: Links) -> Result<Self> {
-        let (router, load) = (Namespace::new("router")?, Namespace::new("load")?);
-        let (mut joining, mut near, mut far) = (String::new(), String::new(), String::new());
-        let (mut places, mut joined) = (Vec::new(), 0);
-        for number in 0..peers {
+        Self::joined((0..peers).map(|number| {
             let (link, host) = match links {
                 Links::Few => (number.min(OWN_LINKS), number.saturating_sub(OWN_LINKS)),
                 Links::One => (0, number),
                 Links::Pairs => (number % (peers / 2), number / (peers / 2)),
             };
             let is_shared = links == Links::One || links == Links::Few && link == OWN_LINKS;
-            let place = if is_shared { on_shared(host, afi) } else { on_own(link, host, afi) };
+            let place = if is_shared { on_shared(0, host, afi) } else { on_own(link, host, afi) };
+            (link, place, is_shared)
+        }))
+    }
+
+    /// So many peers on each of these links, with addresses of IPv4. Those of a link share it.
+    pub(crate) fn sharing(peers: &[usize]) -> Result<Self> {
+        let on = |(link, count): (usize, &usize)| {
+            (0..*count).map(move |host| (link, on_shared(link as u8, host, Afi::IPV4), true))
+        };
+        Self::joined(peers.iter().enumerate().flat_map(on))
+    }
+
+    /// Peers by their links, in order: where each is, and whether it shares its link.
+    fn joined(peers: impl Iterator<Item = (usize, Place, bool)>) -> Result<Self> {
+        let (router, load) = (Namespace::new("router")?, Namespace::new("load")?);
+        let (mut joining, mut near, mut far) = (String::new(), String::new(), String::new());
+        let (mut places, mut joined) = (Vec::new(), 0);
+        for (link, place, is_shared) in peers {
             if link == joined {
                 joined += 1;
                 let [here, there] = [router.name(), load.name()];
@@ -93,10 +108,14 @@ fn on_own(link: usize, host: usize, afi: Afi) -> Place {
     Place { router: address(1), peer: address(2 + host) }
 }
 
-fn on_shared(host: usize, afi: Afi) -> Place {
+/// Peer `host` in one of eight networks with room for many.
+fn on_shared(network: u8, host: usize, afi: Afi) -> Place {
     let address = |high: usize, low: usize| match afi == Afi::IPV4 {
-        true => IpAddr::V4(Ipv4Addr::new(10, 101, high as u8, low as u8)),
-        false => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, high as u16, low as u16)),
+        true => IpAddr::V4(Ipv4Addr::new(10, 101 + network, high as u8, low as u8)),
+        false => {
+            let network = 0xffff - u16::from(network);
+            IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, network, 0, 0, 0, high as u16, low as u16))
+        }
     };
     Place { router: address(0, 1), peer: address(host / 200 + 1, host % 200 + 1) }
 }

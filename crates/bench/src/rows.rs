@@ -253,6 +253,7 @@ impl Bench {
             local: place.router,
             asn: peer_asn(number).0,
             vrf: None,
+            bfd: None,
         };
         let mut setup = Setup {
             netns: net.router.name().to_owned(),

@@ -25,6 +25,7 @@ pub(super) fn run(daemon: &Daemon, peers: usize, entries: usize) -> Result<Outco
             local,
             asn: peer_asn(number % 400).0,
             vrf: None,
+            bfd: None,
         }));
         setup.prefix_sets = (0..SETS).map(|set| prefixes(set, entries / SETS)).collect();
         started = Instant::now();
