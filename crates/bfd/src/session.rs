@@ -95,6 +95,8 @@ pub struct Session {
     pub(crate) is_due: bool,
     /// The neighbour has asked for an answer with F.
     pub(crate) is_final_due: bool,
+    /// The neighbour has been sent a packet since the session was Up.
+    has_said_down: bool,
     /// For packets besides the periodic ones.
     budget: Budget,
     /// It is held down until the neighbour has been told so.
@@ -132,6 +134,7 @@ impl Session {
             sequence_known_until: None,
             is_due: true,
             is_final_due: false,
+            has_said_down: false,
             budget: Budget::new(now),
             restarts: false,
             ends: None,
@@ -360,6 +363,7 @@ impl Session {
             self.counters.downs += 1;
         }
         self.has_failed |= self.state == State::Up;
+        self.has_said_down &= self.state != State::Up;
         self.has_failed &= state != State::Up && diagnostic != Diagnostic::ADMINISTRATIVELY_DOWN;
         (self.state, self.diagnostic, self.since) = (state, diagnostic, now);
         self.is_due = self.sends();
@@ -435,7 +439,9 @@ impl Session {
             (State::Init | State::Up, State::AdminDown) | (State::Up, State::Down) => down,
             (State::Down, State::Down) => Some((State::Init, self.diagnostic)),
             (State::Down, State::Init) | (State::Init, State::Init | State::Up) => {
-                Some((State::Up, Diagnostic::NONE))
+                // What the neighbour had sent before it could hear that we were not Up is no answer. Without this, forged or
+                // late packets make the session flap as often as they come.
+                self.has_said_down.then_some((State::Up, Diagnostic::NONE))
             }
             (State::Init, State::Down) | (State::Up, State::Init | State::Up) => None,
         }
@@ -463,6 +469,7 @@ impl Session {
         let number = if key.is_some() { self.sequence.take() } else { 0 };
         let octets = packet.write(key.map(|key| (key, number)));
         self.counters.sent += 1;
+        self.has_said_down |= self.state != State::Up;
         if !is_final {
             self.last_sent = Some(now);
             // Of a multiplier of 1 the neighbour would miss a packet that comes after its whole interval.

@@ -133,3 +133,20 @@ fn who_sends_in_the_name_of_a_neighbour_does_not_choose_how_much_we_send() {
         assert!(sent <= most && of_neighbour <= most, "{state:x} {ours}: {sent} {of_neighbour}");
     }
 }
+
+#[test]
+fn a_session_does_not_flap_as_often_as_forged_packets_come() {
+    let mut pair = Pair::up([profile(50, 50, 3), profile(50, 50, 3)]);
+    let up = pair.sent[1].last().expect("packets").1.as_slice().to_vec();
+    let before = pair.session(0).counters().ups;
+    for round in 0..10_000 {
+        let mut octets = up.clone();
+        octets[1] = if round % 2 == 0 { 0x40 } else { 0x80 };
+        pair.hand(0, &octets).expect("taken");
+        pair.run(std::time::Duration::from_micros(500));
+    }
+    let flaps = pair.session(0).counters().ups - before;
+    assert!(flaps <= 5000 / 50 + 5000 / 37 + 10, "{flaps} in 5 s");
+    pair.run(ms(3000));
+    assert_eq!(pair.states(), [State::Up; 2]);
+}
