@@ -4,13 +4,16 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     net::IpAddr,
     rc::Rc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use holdfast_bfd_wire::{Diagnostic, Malformed, Octets, Received, State};
 use holdfast_types::HashKey;
 
 use crate::{Frozen, Hops, Path, Profile, Session, random::Random};
+
+/// Packets that would be due within this time of each other may leave together.
+const TOGETHER: Duration = Duration::from_millis(5);
 
 /// Names a session until it has ended.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -254,17 +257,26 @@ impl Engine {
         candidates.iter().find(fits).copied()
     }
 
-    /// Does what is due.
+    /// Does what is due. With it leave packets that are due in a moment: fewer moments cost less.
     pub fn advance(&mut self, now: Instant) {
+        if self.next_deadline().is_none_or(|next| next > now) {
+            return;
+        }
+        let mut early = Vec::new();
         while let Some(&(wake, id)) = self.wakes.first()
-            && wake <= now
+            && wake <= now + TOGETHER
         {
             self.wakes.pop_first();
             let Some(slot) = self.slot_mut(id) else { continue };
             slot.wake = None;
             slot.session.advance(now);
-            self.settle(now, id);
+            if wake > now {
+                early.push(id);
+            } else {
+                self.settle(now, id);
+            }
         }
+        early.into_iter().for_each(|id| self.settle(now, id));
     }
 
     /// When [`Self::advance`] is due. It may be a little early, and find nothing to do.

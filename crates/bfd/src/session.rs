@@ -16,6 +16,9 @@ use crate::{
     timing::{Poll, SLOW, Timing},
 };
 
+/// Percent of its interval by which a periodic packet may be early.
+const EARLY: u32 = 5;
+
 /// What has come and gone in a session.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -279,8 +282,9 @@ impl Session {
         self.is_final_due && is_allowed || self.is_due && (is_allowed || self.is_periodic_due(now))
     }
 
+    /// A packet may leave a little early, with those of other sessions: what is drawn for its interval leaves room for that.
     fn is_periodic_due(&self, now: Instant) -> bool {
-        self.next_periodic.is_some_and(|next| next <= now)
+        self.next_periodic.is_some_and(|next| next <= now + self.transmit_interval() * EARLY / 100)
     }
 
     /// Does what is due.
@@ -288,7 +292,7 @@ impl Session {
         if self.expires().is_some_and(|expires| expires <= now) {
             self.expire(now);
         }
-        if self.next_periodic.is_some_and(|next| next <= now) {
+        if self.is_periodic_due(now) {
             let sends = self.sends_periodically();
             self.is_due |= sends;
             self.next_periodic = self.next_periodic.filter(|_| sends);
@@ -474,7 +478,7 @@ impl Session {
             self.last_sent = Some(now);
             // Of a multiplier of 1 the neighbour would miss a packet that comes after its whole interval.
             let most = if self.profile.detect_multiplier <= 1 { 90 } else { 100 };
-            self.jitter = random.jitter(75, most);
+            self.jitter = random.jitter(75 + EARLY, most);
             self.schedule(now);
             if std::mem::take(&mut self.restarts) {
                 self.change(now, State::Down, Diagnostic::NONE);
