@@ -79,12 +79,16 @@ fn refs(all: &[String]) -> Vec<&str> {
 
 /// Follows the three sessions of a network.
 fn follow_all(router: &Router, network: usize, profile: &str) -> Result<Vec<Follower>> {
-    let [_, theirs] = addresses(network);
-    let request = |their: &String| {
-        let place = if their.starts_with("fe80") { format!("&interface=n{network}") } else { String::new() };
+    let [ours, theirs] = addresses(network);
+    let request = |(our, their): (&String, &String)| {
+        // The interface has another link-local address, by which the kernel might send.
+        let place = match their.starts_with("fe80") {
+            true => format!("&interface=n{network}&local:ip={our}"),
+            false => String::new(),
+        };
         format!("remote:ip={their}&profile={profile}&hops=SINGLE{place}")
     };
-    theirs.iter().map(|their| Follower::start(router, &request(their))).collect()
+    ours.iter().zip(&theirs).map(|pair| Follower::start(router, &request(pair))).collect()
 }
 
 #[test]
