@@ -30,6 +30,8 @@ export = "accept-all"
 "#;
 const METRICS: &str = "[metrics]\n";
 const RIP: &str = "[rip]\n[[rip.interface]]\nname = \"n1\"\n";
+/// Behind a peer.
+const BFD: &str = "bfd = true\n";
 const OTHER_PORT: &str = "[metrics]\nlisten = \"127.0.0.1:9180\"\n";
 
 fn table(routes: u16) -> Arc<Table> {
@@ -150,7 +152,7 @@ fn documented() -> Result<BTreeSet<String>> {
 #[test]
 fn a_scrape_says_what_the_manual_says_and_costs_by_peer_and_not_by_route() -> Result<()> {
     let star = Star::new(1)?;
-    let router = Router::start(&star.router, &[ROUTER, PEER, METRICS, RIP].concat())?;
+    let router = Router::start(&star.router, &[ROUTER, PEER, BFD, METRICS, RIP].concat())?;
     let left = star.speaker(1, 65001, |_| ())?;
     left.announce(table(1));
     let series = "holdfast_bgp_peer_prefixes_received{peer=\"left\",family=\"ipv4-unicast\"}";

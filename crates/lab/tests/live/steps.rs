@@ -96,7 +96,7 @@ hang-limit = 3
 [log]
 format = "json"
 level = "warn"
-process = { keeper = "info", manager = "info", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", pathsec = "debug", rip = "debug", rpki = "error" }
+process = { keeper = "info", manager = "info", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", pathsec = "debug", bfd = "warn", rip = "debug", rpki = "error" }
 [metrics]
 listen = "127.0.0.1:9179"
 [glass]
@@ -135,6 +135,7 @@ vrf = "blue"
 prefix = "192.0.2.0/24"
 next-hop = "10.1.0.9"
 interface = "n1"
+bfd = { profile = "quick", hops = "single" }
 [[static]]
 prefix = "203.0.113.0/24"
 blackhole = true
@@ -147,6 +148,27 @@ group = "0"
 [[protocol]]
 name = "described"
 descriptor = "described.toml"
+[bfd]
+max-sessions = 100
+[[bfd.profile]]
+name = "quick"
+transmit-interval = 50
+receive-interval = 60
+detect-multiplier = 5
+passive = true
+minimum-ttl = 250
+[[bfd.profile.key]]
+id = 7
+algorithm = "keyed-sha1"
+secret = "of both ends"
+[[bfd.profile.key]]
+id = 8
+secret = "of before"
+send = false
+[[bfd.profile.key]]
+id = 9
+secret = "of after"
+accept = false
 [bgpsec]
 kept-signatures = 10
 signing-rate = 10
@@ -340,6 +362,7 @@ role-strict = true
 allow-own-asn = 1
 remove-private-asns = "all"
 bgpsec-validation = "prefer"
+bfd = { profile = "default", hops = "single", strict = true, strict-hold-time = 9 }
 [[bgp.peer]]
 name = "three"
 md5 = "secret"
@@ -369,6 +392,7 @@ first-user = 60800
 manager = { memory = "2 GiB", cpu = 100000 }
 fea = { memory = "2 GiB", cpu = 100000 }
 rib = { memory = "2 GiB", cpu = 100000 }
+bfd = { memory = "1 GiB", cpu = 100000 }
 rip = { memory = "2 GiB", cpu = 100000 }
 transport = { memory = "2 GiB", cpu = 100000 }
 rpki = { memory = "2 GiB", cpu = 100000 }
