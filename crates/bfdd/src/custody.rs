@@ -3,7 +3,8 @@
 
 use std::{os::fd::OwnedFd, rc::Rc};
 
-use holdfast_api::keeper::v1::{Empty, GetRequest, KeeperClient, OnDeath, PutRequest};
+use holdfast_api::keeper::v1::KeeperClient;
+use holdfast_process::kept;
 use holdfast_xrl::{XrlError, scoped};
 
 const MEMORY: &str = "sessions";
@@ -22,12 +23,12 @@ impl Custody {
 
     /// The tables of which the process before has left sessions.
     pub(crate) async fn tables(keeper: &KeeperClient) -> Result<Vec<Option<String>>, XrlError> {
-        let kept = keeper.list(Empty {}).await?.kept;
+        let keys = kept::keys(keeper).await?;
         let table = |key: &str| match key.split_once('@') {
             None => (key == MEMORY).then_some(None),
             Some((name, vrf)) => (name == MEMORY).then(|| Some(vrf.to_owned())),
         };
-        Ok(kept.iter().filter_map(|kept| table(&kept.key)).collect())
+        Ok(keys.iter().filter_map(|key| table(key)).collect())
     }
 
     pub(crate) async fn memory(&self) -> Result<Option<OwnedFd>, XrlError> {
@@ -40,19 +41,12 @@ impl Custody {
 
     /// A descriptor that the process before has left under this name.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<OwnedFd>, XrlError> {
-        let key = self.key(name);
-        if !self.keeper.list(Empty {}).await?.kept.iter().any(|kept| kept.key == key) {
-            return Ok(None);
-        }
-        let (_, descriptors) = self.keeper.get(GetRequest { key }).await?;
-        Ok(descriptors.into_iter().next())
+        kept::find(&self.keeper, &self.key(name)).await
     }
 
     /// Keeps a descriptor whatever becomes of this process.
     pub(crate) async fn put(&self, name: &str, descriptor: OwnedFd) -> Result<(), XrlError> {
-        let on_death = OnDeath::Keep.into();
-        let request = PutRequest { key: self.key(name), on_death, ..PutRequest::default() };
-        self.keeper.put(request, vec![descriptor]).await.map(|_| ())
+        kept::put(&self.keeper, self.key(name), descriptor, None).await
     }
 
     fn key(&self, name: &str) -> String {
