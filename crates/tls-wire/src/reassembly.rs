@@ -8,6 +8,8 @@ use crate::client_hello::{BadHello, Peek, peek};
 
 /// Octets of a message that are kept at most. A ClientHello with post-quantum keys has some 1,800.
 pub const MOST_OCTETS: usize = 16 * 1024;
+/// Room is made for so many octets at a time.
+const ROOM: usize = 2048;
 /// Pieces with gaps between them that are kept at most. Some clients cut theirs into a dozen, to keep others honest.
 pub const MOST_RANGES: usize = 32;
 
@@ -48,6 +50,8 @@ impl Reassembly {
             whole = whole.start.min(range.start)..whole.end.max(range.end);
         }
         if self.octets.len() < end {
+            // Most messages fit into the first room that is made, so they are not moved as they grow.
+            self.octets.reserve_exact(end.next_multiple_of(ROOM) - self.octets.len());
             self.octets.resize(end, 0);
         }
         self.octets[start..end].copy_from_slice(piece);
