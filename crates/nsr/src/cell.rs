@@ -1,10 +1,12 @@
 //! The cell of a session: what must change at once.
 //!
 //! ```text
-//! state, one copy; numbers │ state, other copy │ received, sent, suspects │ record, and room for the next one
+//! state, one copy; numbers │ state, other copy │ received, sent, acknowledged, suspects │ record, and room for the next one
 //! ```
 //! A commit writes the copy that does not hold, with the next sequence number and a sum. Whenever the process dies,
 //! one copy is whole, and the whole one with the higher number holds.
+
+use std::ops::Range;
 
 use crate::{
     Memory,
@@ -14,13 +16,14 @@ use crate::{
 };
 
 const COPY: usize = 128;
-const WORDS: usize = 9;
+pub(crate) const WORDS: usize = 9;
 /// Words that change alone: see [`Store::set_word`].
 pub(crate) const NUMBERS: usize = 8 * WORDS;
 pub(crate) const RECEIVED: usize = 2 * COPY;
 pub(crate) const SENT: usize = RECEIVED + 8;
-/// The word before them is of an earlier form.
-pub(crate) const SUSPECTS: usize = SENT + 16;
+/// In the first format this word has no meaning: what was sent was forgotten.
+pub(crate) const ACKNOWLEDGED: usize = SENT + 8;
+pub(crate) const SUSPECTS: usize = ACKNOWLEDGED + 8;
 const RECORDS: usize = SUSPECTS + 8 * suspects::PLACES;
 
 /// What a commit makes true of a session.
@@ -57,7 +60,7 @@ pub(crate) fn longest_record(layout: &Layout) -> usize {
 impl State {
     /// The state that holds, of an open session or of the last one that was; `None` when there was none.
     pub(crate) fn read<M: Memory>(store: &Store<M>, cell: usize) -> Option<Self> {
-        let copies = [cell, cell + COPY].map(|at| Self::decode(store, cell, at));
+        let copies = Self::places(cell).map(|at| Self::decode(store, cell, at));
         copies.into_iter().flatten().max_by_key(|state| state.sequence)
     }
 
@@ -90,7 +93,17 @@ impl State {
     }
 
     fn decode<M: Memory>(store: &Store<M>, cell: usize, at: usize) -> Option<Self> {
-        let words: [u64; WORDS] = std::array::from_fn(|i| word(store.octets(), at + 8 * i));
+        let words = std::array::from_fn(|i| word(store.octets(), at + 8 * i));
+        Self::from_words(store.seed, cell, words)
+    }
+
+    /// Where the copies of a cell stand.
+    pub(crate) fn places(cell: usize) -> [usize; 2] {
+        [cell, cell + COPY]
+    }
+
+    /// What the words of a copy say, if they are whole.
+    pub(crate) fn from_words(seed: u64, cell: usize, words: [u64; WORDS]) -> Option<Self> {
         let low = |word: u64| word as u32;
         let high = |word: u64| (word >> 32) as u32;
         let state = Self {
@@ -103,7 +116,7 @@ impl State {
             snapshot: low(words[7]),
             snapshot_blocks: high(words[7]),
         };
-        (state.encode(store.seed ^ cell as u64) == words).then_some(state)
+        (state.encode(seed ^ cell as u64) == words).then_some(state)
     }
 }
 
@@ -121,10 +134,21 @@ impl Record {
         &store.octets()[cell + RECORDS + self.at as usize..][..self.length as usize]
     }
 
+    /// Where it stands, if it lies in the cell.
+    pub(crate) fn place(self, layout: &Layout, cell: usize) -> Option<Range<usize>> {
+        let (at, length) = (self.at as usize, self.length as usize);
+        let start = cell + RECORDS + at;
+        (at + length <= layout.cell() - RECORDS).then_some(start..start + length)
+    }
+
+    /// Whether these are its octets.
+    pub(crate) fn is(self, seed: u64, octets: &[u8]) -> bool {
+        checksum_octets(seed, octets) == self.sum
+    }
+
     /// Whether it lies in the cell and is as it was written.
     pub(crate) fn is_whole<M: Memory>(self, store: &Store<M>, cell: usize) -> bool {
-        let end = self.at as usize + self.length as usize;
-        end <= store.layout.cell() - RECORDS
-            && checksum_octets(store.seed, self.read(store, cell)) == self.sum
+        let place = self.place(&store.layout, cell);
+        place.is_some_and(|place| self.is(store.seed, &store.octets()[place]))
     }
 }

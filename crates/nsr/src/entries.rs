@@ -3,11 +3,14 @@
 use crate::{
     Full, Log, Memory, Unreadable,
     layout::checksum,
+    log::{COLLECTED, REBASED},
     store::{Kind, Store},
 };
 
 /// Octets before those of an entry: the previous entry; the length, and a sum that tells an entry from anything else.
-const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
+/// No log gets so far: a hundred blocks a second for 80 years.
+const MOST_BEGUN: u64 = 1 << 38;
 /// No block.
 const NONE: u32 = u32::MAX;
 
@@ -34,6 +37,8 @@ impl EntryId {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     blocks: Vec<EntryBlock>,
+    /// The number of the last block that was begun. With it an entry is told from one that stood in its place before.
+    begun: u64,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -91,7 +96,8 @@ impl Entries {
             last = Some(at);
             at = *next;
         }
-        let block = store.claim(Kind::Entries, 0, 0)?;
+        self.begun += 1;
+        let block = store.claim(Kind::Entries, 0, self.begun)?;
         self.block(block).next = NONE;
         if let Some(last) = last {
             self.block(last).next = block;
@@ -146,6 +152,8 @@ impl<M: Memory> Log<M> {
     pub fn rebase(&mut self, entry: EntryId, base: EntryId) {
         self.entry_at(entry.0).expect("the entry is in the log");
         self.store.set_word(entry.0 as usize, base.0);
+        let rebased = self.store.word(REBASED);
+        self.store.set_word(REBASED, rebased.wrapping_add(1));
     }
 
     /// Frees the blocks of entries that neither a session's [`Self::passed`] nor these entries reach. It takes time
@@ -157,10 +165,16 @@ impl<M: Memory> Log<M> {
         self.sweep(reached);
     }
 
-    /// After recovery: `blocks` hold entries.
-    pub(crate) fn recover_entries(&mut self, blocks: Vec<u32>) -> Result<(), Unreadable> {
+    /// After recovery: `blocks`, each with its number, hold entries.
+    pub(crate) fn recover_entries(&mut self, blocks: Vec<(u32, u64)>) -> Result<(), Unreadable> {
         let block = self.store.layout.block() as u32;
-        blocks.into_iter().for_each(|index| self.entries.block(index).used = block);
+        for (index, number) in blocks {
+            if number > MOST_BEGUN {
+                return Err(Unreadable::Damaged("the number of a block"));
+            }
+            self.entries.block(index).used = block;
+            self.entries.begun = self.entries.begun.max(number);
+        }
         let roots = self.sessions.iter().flatten().map(|session| session.state.passed);
         let reached = self.reach(roots)?;
         self.sweep(reached);
@@ -203,10 +217,16 @@ impl<M: Memory> Log<M> {
     }
 
     fn sweep(&mut self, reached: Vec<u32>) {
+        let collected = self.store.word(COLLECTED);
+        self.store.set_word(COLLECTED, collected.wrapping_add(1));
         for (at, (block, reached)) in self.entries.blocks.iter_mut().zip(reached).enumerate() {
             if block.used != 0 && reached == 0 {
                 self.store.free(at as u32);
                 block.next = NONE;
+            } else if block.used != reached {
+                // Other entries may come to stand where some stood that are not reached any more.
+                self.entries.begun += 1;
+                self.store.set_position(at as u32, self.entries.begun);
             }
             block.used = reached;
         }
@@ -228,7 +248,7 @@ impl<M: Memory> Log<M> {
     }
 }
 
-fn length_word(seed: u64, at: u64, length: u32) -> u64 {
+pub(crate) fn length_word(seed: u64, at: u64, length: u32) -> u64 {
     let length = u64::from(length);
     length | checksum(seed, [at, length]) << 32
 }

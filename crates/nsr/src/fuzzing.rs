@@ -68,6 +68,7 @@ pub fn example() -> Vec<u8> {
         (0..30).for_each(|i| log.snapshot_record(id, &[i; 200]).expect("room"));
         log.commit_snapshot(id, 5000);
         log.sent(id, 3000);
+        log.acknowledged(id, log.outgoing(id).start - 500);
     }
     log.into_memory()
 }

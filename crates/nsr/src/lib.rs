@@ -1,7 +1,7 @@
 //! The replication log: what a session needs to outlive its process, in memory that does. Pure: no clock, no
 //! files, no sockets. It names no protocol: octets, offsets and records are all it knows.
 //!
-//! Start with [`Log`]; then `store.rs` (the order in which changes become visible) and `recover.rs`. When a snapshot is
+//! Start with [`Log`] and, beside it, [`Reader`]; then `store.rs` (the order in which changes become visible) and `recover.rs`. When a snapshot is
 //! worth its octets is decided by [`Pacing`], which knows no log. [`Signatures`] are beside it, in a memory of their own:
 //! what a router has signed, so that the next process need not sign it again.
 //!
@@ -19,8 +19,8 @@
 //! ([`Log::set_received`]) and how much it took of what goes out ([`Log::set_sent`]). The driver tells both after
 //! [`Log::recover`], before it uses the streams.
 //!
-//! Only the death of the process is survived, not that of the kernel: changes need no barrier of the processor and
-//! no write to a disk. Memory that was damaged is refused ([`Unreadable`]) where that can be seen, and never makes
+//! Only the death of the process is survived, not that of the kernel: no change needs a write to a disk. What is to
+//! outlive the kernel, a [`Reader`] in another process copies elsewhere while the log is written. Memory that was damaged is refused ([`Unreadable`]) where that can be seen, and never makes
 //! the log read or write out of its bounds.
 //!
 //! # How that is proved
@@ -44,6 +44,7 @@ mod layout;
 mod log;
 mod memory;
 mod pacing;
+mod reader;
 mod recover;
 mod signatures;
 mod snapshot;
@@ -62,7 +63,8 @@ mod tests;
 pub use entries::EntryId;
 pub use error::{Full, Inconsistent, TooSmall, Unreadable};
 pub use log::{Log, SessionId};
-pub use memory::Memory;
+pub use memory::{Memory, Shared};
 pub use pacing::{Holding, Pacing, Relief, Standing, Walk};
+pub use reader::{Changed, EntryNumber, Reader, View};
 pub use signatures::{MOST_LOOKED_AT, MOST_NOTED, SignatureName, Signatures};
 pub use usage::{SessionUsage, Usage};

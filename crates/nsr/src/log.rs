@@ -2,7 +2,7 @@
 
 use crate::{
     Full, Memory, TooSmall,
-    cell::{self, NUMBERS, RECEIVED, Record, SENT, State},
+    cell::{self, ACKNOWLEDGED, NUMBERS, RECEIVED, Record, SENT, State},
     entries::Entries,
     layout::{self, Layout, checksum},
     snapshot::Building,
@@ -13,8 +13,11 @@ use crate::{
 
 /// First word of a log.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"holdfast");
-/// Format of everything this crate writes.
-pub(crate) const FORMAT: u64 = 1;
+/// Format of everything this crate writes into a new log.
+pub(crate) const FORMAT: u64 = 2;
+/// What was sent is forgotten, blocks of entries have no number, and nothing says that an entry was based anew: there is
+/// no [`Reader`](crate::Reader) of such a log. It is gone on with as it is.
+pub(crate) const FIRST_FORMAT: u64 = 1;
 
 /// Words of the header that never change: magic, format, octets of the memory, octets of a block, formats of the
 /// driver, key (two words), and a sum over them.
@@ -26,6 +29,10 @@ pub(crate) const LIVES: usize = NEXT_SESSION + 8;
 pub(crate) const PROCESSING: usize = LIVES + 8;
 /// The place among its octets.
 pub(crate) const PLACE: usize = PROCESSING + 8;
+/// How often an entry was given another previous one.
+pub(crate) const REBASED: usize = PLACE + 8;
+/// How often entries were collected: counted before any of them is freed.
+pub(crate) const COLLECTED: usize = REBASED + 8;
 
 /// A session in the log. Never used for two sessions in one log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +52,7 @@ pub struct Log<M> {
     /// for each VRF, mostly with few sessions and room for thousands.
     pub(crate) sessions: Vec<Option<Box<Session>>>,
     pub(crate) entries: Entries,
+    pub(crate) format: u64,
     pub(crate) formats: u64,
     pub(crate) key: [u8; 16],
     /// High half of [`PROCESSING`].
@@ -57,7 +65,10 @@ pub(crate) struct Session {
     pub(crate) cell: usize,
     pub(crate) state: State,
     pub(crate) incoming: Stream,
+    /// From what the peer has not acknowledged on.
     pub(crate) outgoing: Stream,
+    /// Offset behind what the kernel has taken.
+    pub(crate) sent: u64,
     pub(crate) snapshot: Vec<u32>,
     /// Octets of its records.
     pub(crate) snapshot_octets: u64,
@@ -91,15 +102,15 @@ impl<M: Memory> Log<M> {
         let layout = Layout::new(octets, block).ok_or(TooSmall)?;
         let mut store = Store::new(memory, layout, seed(key));
         store.set_word(NEXT_SESSION, 1);
-        let fixed = fixed_words(octets, block, formats, key);
+        let fixed = fixed_words(FORMAT, octets, block, formats, key);
         for (i, word) in fixed.into_iter().enumerate().rev() {
             store.set_word(8 * i, word);
         }
-        Ok(Self::empty(store, formats, key))
+        Ok(Self::empty(store, FORMAT, formats, key))
     }
 
-    pub(crate) fn empty(store: Store<M>, formats: u64, key: [u8; 16]) -> Self {
-        Self { store, sessions: Vec::new(), entries: Entries::default(), formats, key, turn: 0 }
+    pub(crate) fn empty(store: Store<M>, format: u64, formats: u64, key: [u8; 16]) -> Self {
+        Self { store, sessions: Vec::new(), entries: Entries::default(), format, formats, key, turn: 0 }
     }
 
     /// The memory, as the process would leave it if it died now.
@@ -197,6 +208,7 @@ impl<M: Memory> Log<M> {
         let sequence = State::read(&self.store, cell).map_or(0, |last| last.sequence);
         self.store.set_word(cell + RECEIVED, incoming);
         self.store.set_word(cell + SENT, outgoing);
+        self.store.set_word(cell + ACKNOWLEDGED, outgoing);
         // Of the session that had the cell before.
         let of_session = (0..5).map(|i| cell + NUMBERS + 8 * i).chain(suspects::places(cell));
         for at in of_session {
@@ -210,6 +222,7 @@ impl<M: Memory> Log<M> {
             state,
             incoming: Stream::new(Kind::Incoming, id, incoming),
             outgoing: Stream::new(Kind::Outgoing, id, outgoing),
+            sent: outgoing,
             snapshot: Vec::new(),
             snapshot_octets: 0,
             building: None,
@@ -322,13 +335,14 @@ pub(crate) fn key_of(words: [u64; 2]) -> [u8; 16] {
 
 /// The words at the beginning of the header, with their sum.
 pub(crate) fn fixed_words(
+    format: u64,
     memory: usize,
     block: usize,
     formats: u64,
     key: [u8; 16],
 ) -> [u64; FIXED_WORDS + 1] {
     let [low, high] = key_words(key);
-    let words = [MAGIC, FORMAT, memory as u64, block as u64, formats, low, high];
+    let words = [MAGIC, format, memory as u64, block as u64, formats, low, high];
     let sum = checksum(0, words);
     std::array::from_fn(|i| words.get(i).copied().unwrap_or(sum))
 }

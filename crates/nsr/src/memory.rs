@@ -1,6 +1,9 @@
 //! The memory a log lives in.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    sync::atomic::{Ordering, fence},
+};
 
 /// Memory that outlives the process: a mapped memfd, or a `Vec` in tests.
 ///
@@ -23,6 +26,35 @@ pub trait Memory {
     #[inline]
     fn write(&mut self, at: usize, octets: &[u8]) {
         self.octets_mut()[at..at + octets.len()].copy_from_slice(octets);
+    }
+
+    /// What was written before is seen by a reader that sees anything of what is written afterwards.
+    #[inline]
+    fn barrier(&mut self, order: Ordering) {
+        fence(order);
+    }
+}
+
+/// Memory that another process writes while this one reads.
+pub trait Shared {
+    /// Octets of it.
+    fn len(&self) -> usize;
+
+    /// Whether there is nothing of it.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The word at a multiple of eight inside the memory, in one piece.
+    fn load(&self, at: usize) -> u64;
+
+    /// Octets at any place inside the memory, each as it was at some time while they were copied.
+    fn copy(&self, at: usize, into: &mut [u8]);
+
+    /// What was read before is older than what is read afterwards.
+    #[inline]
+    fn barrier(&self) {
+        fence(Ordering::Acquire);
     }
 }
 

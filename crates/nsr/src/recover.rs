@@ -2,11 +2,11 @@
 
 use crate::{
     Log, Memory, Unreadable,
-    cell::{RECEIVED, SENT, State},
+    cell::{ACKNOWLEDGED, RECEIVED, SENT, State},
     layout::{Layout, PAGE},
     log::{
-        FIXED_WORDS, FORMAT, LIVES, MAGIC, NEXT_SESSION, PLACE, PROCESSING, Session, fixed_words, key_of,
-        seed,
+        FIRST_FORMAT, FIXED_WORDS, FORMAT, LIVES, MAGIC, NEXT_SESSION, PLACE, PROCESSING, Session,
+        fixed_words, key_of, seed,
     },
     store::{Claim, Kind, Store, word},
     stream::Stream,
@@ -23,17 +23,18 @@ impl<M: Memory> Log<M> {
     /// # Errors
     /// [`Unreadable`] when the memory holds no log of this format, or one that contradicts itself.
     pub fn recover(memory: M) -> Result<Self, Unreadable> {
-        let (layout, formats, key) = read_header(memory.octets())?;
+        let octets = memory.octets();
+        let Header { layout, format, formats, key } = Header::read(octets.len(), |at| word(octets, at))?;
         let mut blocks: Vec<Vec<(u32, Claim)>> = Vec::new();
         blocks.resize_with(layout.cells, Vec::new);
         let mut entries = Vec::new();
         let mut store = Store::recovered(memory, layout, seed(key), |block, claim| match claim.kind {
-            Kind::Entries => entries.push(block),
+            Kind::Entries => entries.push((block, claim.position)),
             _ => blocks[claim.owner as usize % layout.cells].push((block, claim)),
         })?;
         let lives = store.word(LIVES) as u32;
         store.set_word(LIVES, lives.saturating_add(1).into());
-        let mut log = Self::empty(store, formats, key);
+        let mut log = Self::empty(store, format, formats, key);
         for (slot, blocks) in blocks.into_iter().enumerate() {
             log.recover_session(slot, blocks)?;
         }
@@ -63,7 +64,7 @@ impl<M: Memory> Log<M> {
         if !state.record.is_whole(&self.store, cell) {
             return Err(Unreadable::Damaged("a record"));
         }
-        let session = Session::recovered(&mut self.store, cell, state, &blocks)?;
+        let session = Session::recovered(&mut self.store, self.format, cell, state, &blocks)?;
         self.seat(slot, session);
         Ok(())
     }
@@ -84,6 +85,7 @@ impl<M: Memory> Log<M> {
 impl Session {
     fn recovered<M: Memory>(
         store: &mut Store<M>,
+        format: u64,
         cell: usize,
         state: State,
         blocks: &[(u32, Claim)],
@@ -94,12 +96,17 @@ impl Session {
         };
         let (received, sent) = (store.word(cell + RECEIVED), store.word(cell + SENT));
         let incoming = Stream::new(Kind::Incoming, state.id, state.incoming);
-        let outgoing = Stream::new(Kind::Outgoing, state.id, sent);
+        let acknowledged = if format == FIRST_FORMAT { sent } else { store.word(cell + ACKNOWLEDGED) };
+        if !(acknowledged..=state.outgoing).contains(&sent) {
+            return Err(Unreadable::Damaged("what was sent"));
+        }
+        let outgoing = Stream::new(Kind::Outgoing, state.id, acknowledged);
         let mut session = Self {
             cell,
             state,
             incoming: incoming.recovered(store, received, of(Kind::Incoming))?,
             outgoing: outgoing.recovered(store, state.outgoing, of(Kind::Outgoing))?,
+            sent,
             snapshot: Vec::new(),
             snapshot_octets: 0,
             building: None,
@@ -109,22 +116,32 @@ impl Session {
     }
 }
 
-/// Where things are, the formats of the driver and its key.
-fn read_header(octets: &[u8]) -> Result<(Layout, u64, [u8; 16]), Unreadable> {
-    if octets.len() < PAGE || word(octets, 0) != MAGIC {
-        return Err(Unreadable::NoLog);
+/// What the header says.
+pub(crate) struct Header {
+    pub(crate) layout: Layout,
+    pub(crate) format: u64,
+    pub(crate) formats: u64,
+    pub(crate) key: [u8; 16],
+}
+
+impl Header {
+    /// Reads it from a memory of so many octets.
+    pub(crate) fn read(octets: usize, word: impl Fn(usize) -> u64) -> Result<Self, Unreadable> {
+        if octets < PAGE || word(0) != MAGIC {
+            return Err(Unreadable::NoLog);
+        }
+        let words: [u64; FIXED_WORDS + 1] = std::array::from_fn(|i| word(8 * i));
+        let [_, format, memory, block, formats, low, high, _] = words;
+        if ![FIRST_FORMAT, FORMAT].contains(&format) {
+            return Err(Unreadable::Format(format));
+        }
+        let key = key_of([low, high]);
+        let damaged = Unreadable::Damaged("the header");
+        let block = usize::try_from(block).map_err(|_| damaged)?;
+        if memory != octets as u64 || words != fixed_words(format, octets, block, formats, key) {
+            return Err(damaged);
+        }
+        let layout = Layout::new(octets, block).ok_or(damaged)?;
+        Ok(Self { layout, format, formats, key })
     }
-    let words: [u64; FIXED_WORDS + 1] = std::array::from_fn(|i| word(octets, 8 * i));
-    let [_, format, memory, block, formats, low, high, _] = words;
-    if format != FORMAT {
-        return Err(Unreadable::Format(format));
-    }
-    let key = key_of([low, high]);
-    let damaged = Unreadable::Damaged("the header");
-    let block = usize::try_from(block).map_err(|_| damaged)?;
-    if memory != octets.len() as u64 || words != fixed_words(octets.len(), block, formats, key) {
-        return Err(damaged);
-    }
-    let layout = Layout::new(octets.len(), block).ok_or(damaged)?;
-    Ok((layout, formats, key))
 }

@@ -149,6 +149,13 @@ impl Session {
     }
 }
 
+/// Where the records of a block end; `None` if they do not.
+pub(crate) fn records_end(block: &[u8]) -> Option<usize> {
+    let mut records = Records(block);
+    records.by_ref().for_each(drop);
+    records.is_at_end().then(|| block.len() - records.0.len())
+}
+
 /// The records of a block.
 struct Records<'a>(&'a [u8]);
 

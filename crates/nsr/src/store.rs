@@ -1,9 +1,6 @@
 //! The memory as words and blocks: which block belongs to whom, and the order in which changes become visible.
 
-use std::{
-    ops::Range,
-    sync::atomic::{Ordering, compiler_fence},
-};
+use std::{ops::Range, sync::atomic::Ordering};
 
 use crate::{
     Full, Memory, Unreadable,
@@ -22,7 +19,7 @@ const READING_LEAVES: usize = 8;
 pub(crate) const SNAPSHOTS_LEAVE: usize = 16;
 
 /// What a block is for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Incoming = 1,
     Outgoing = 2,
@@ -35,18 +32,20 @@ impl Kind {
 }
 
 /// What the table says of a block in use.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) kind: Kind,
     /// Number of the session, 0 for entries.
     pub(crate) owner: u32,
-    /// Offset of the first octet in a stream; place in a snapshot.
+    /// Offset of the first octet in a stream; place in a snapshot; number among the blocks of entries.
     pub(crate) position: u64,
 }
 
 /// The memory and its blocks.
 ///
 /// A process that dies between two instructions leaves what it has stored, in the order of its program. So one
-/// word ([`Self::set_word`]) is what makes a change count, and what it speaks of is written before it.
+/// word ([`Self::set_word`]) is what makes a change count, and what it speaks of is written before it. A barrier on both
+/// sides of that word keeps the order for a [`Reader`](crate::Reader) on another processor, too.
 #[derive(Debug)]
 pub(crate) struct Store<M> {
     memory: M,
@@ -165,7 +164,7 @@ impl<M: Memory> Store<M> {
             self.held_back = self.held_back.saturating_sub(1);
         }
         self.set_position(block, position);
-        self.set_word(self.layout.table_at(block), self.tag(block, kind, owner));
+        self.set_word(self.layout.table_at(block), tag(self.seed, block, kind, owner));
         Ok(block)
     }
 
@@ -214,31 +213,35 @@ impl<M: Memory> Store<M> {
         self.warm.len() + self.cold.len() + (self.layout.blocks - self.fresh as usize)
     }
 
-    /// Kind in the lowest octet, owner in the highest four, between them a sum over both and the block.
-    fn tag(&self, block: u32, kind: Kind, owner: u32) -> u64 {
-        let tag = u64::from(owner) << 32 | kind as u64;
-        tag | checksum(self.seed, [tag, block.into()]) & 0xff_ff_ff_00
-    }
-
     fn claim_of(&self, block: u32) -> Result<Option<Claim>, Unreadable> {
         let at = self.layout.table_at(block);
-        let tag = self.word(at);
-        if tag == 0 {
-            return Ok(None);
-        }
-        let owner = (tag >> 32) as u32;
-        let kind = Kind::ALL.into_iter().find(|kind| self.tag(block, *kind, owner) == tag);
-        let kind = kind.ok_or(Unreadable::Damaged("the use of a block"))?;
-        Ok(Some(Claim { kind, owner, position: self.word(at + 8) }))
+        claim_of(self.seed, block, self.word(at), self.word(at + 8))
     }
+}
+
+/// Kind in the lowest octet, owner in the highest four, between them a sum over both and the block.
+fn tag(seed: u64, block: u32, kind: Kind, owner: u32) -> u64 {
+    let tag = u64::from(owner) << 32 | kind as u64;
+    tag | checksum(seed, [tag, block.into()]) & 0xff_ff_ff_00
+}
+
+/// What two words of the table say of a block; `None` when it is free.
+pub(crate) fn claim_of(seed: u64, block: u32, word: u64, position: u64) -> Result<Option<Claim>, Unreadable> {
+    if word == 0 {
+        return Ok(None);
+    }
+    let owner = (word >> 32) as u32;
+    let kind = Kind::ALL.into_iter().find(|kind| tag(seed, block, *kind, owner) == word);
+    let kind = kind.ok_or(Unreadable::Damaged("the use of a block"))?;
+    Ok(Some(Claim { kind, owner, position }))
 }
 
 /// Writes octets after all that was written before, and before all that is written later.
 #[inline]
 pub(crate) fn write_in_order(memory: &mut impl Memory, at: usize, octets: &[u8]) {
-    compiler_fence(Ordering::SeqCst);
+    memory.barrier(Ordering::Release);
     memory.write(at, octets);
-    compiler_fence(Ordering::SeqCst);
+    memory.barrier(Ordering::Release);
 }
 
 /// The word at a place.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, ops::Range};
 
 use crate::{
     EntryId, Full, Inconsistent, Log, Memory, SessionId, Unreadable,
-    cell::{RECEIVED, SENT},
+    cell::{ACKNOWLEDGED, RECEIVED, SENT},
     log::Session,
     store::{Kind, Store},
 };
@@ -280,16 +280,23 @@ impl<M: Memory> Log<M> {
         Ok(())
     }
 
-    /// Offsets of the octets handed over and not known to be written.
+    /// Offsets of the octets handed over and not known to be taken by the kernel.
     pub fn outgoing(&self, id: SessionId) -> Range<u64> {
+        let session = self.session(id);
+        session.sent..session.outgoing.end
+    }
+
+    /// Offsets of the octets handed over and not known to be acknowledged.
+    pub fn unacknowledged(&self, id: SessionId) -> Range<u64> {
         let stream = &self.session(id).outgoing;
         stream.start..stream.end
     }
 
-    /// Those octets.
+    /// The octets of [`Self::outgoing`].
     pub fn unsent(&self, id: SessionId) -> impl Iterator<Item = &[u8]> {
-        let stream = &self.session(id).outgoing;
-        let mut from = stream.start;
+        let session = self.session(id);
+        let stream = &session.outgoing;
+        let mut from = session.sent;
         std::iter::from_fn(move || {
             let octets = stream.read(&self.store, from);
             from += octets.len() as u64;
@@ -297,13 +304,25 @@ impl<M: Memory> Log<M> {
         })
     }
 
-    /// The kernel took so many of them.
+    /// The kernel took so many of them. They are held until [`Self::acknowledged`].
     #[inline]
     pub fn sent(&mut self, id: SessionId, octets: usize) {
         let (store, session) = self.parts(id);
-        let start = session.outgoing.start + octets as u64;
-        assert!(start <= session.outgoing.end, "what was sent was handed over before");
-        session.set_sent(store, start);
+        let sent = session.sent + octets as u64;
+        assert!(sent <= session.outgoing.end, "what was sent was handed over before");
+        session.set_sent(store, sent);
+    }
+
+    /// The octets before `to` have arrived, or need not be held for another reason: they are forgotten. Any lower bound
+    /// will do, also one of an earlier call. What was not sent is held on.
+    #[inline]
+    pub fn acknowledged(&mut self, id: SessionId, to: u64) {
+        let (store, session) = self.parts(id);
+        let to = to.min(session.sent);
+        if to > session.outgoing.start {
+            store.set_word(session.cell + ACKNOWLEDGED, to);
+            session.outgoing.forget_before(store, to);
+        }
     }
 
     /// After [`Self::recover`]: the kernel has taken the octets before `end`.
@@ -312,7 +331,7 @@ impl<M: Memory> Log<M> {
     /// [`Inconsistent`] when that cannot be.
     pub fn set_sent(&mut self, id: SessionId, end: u64) -> Result<(), Inconsistent> {
         let (store, session) = self.parts(id);
-        let (least, most) = (session.outgoing.start, session.outgoing.end);
+        let (least, most) = (session.sent, session.outgoing.end);
         if !(least..=most).contains(&end) {
             return Err(Inconsistent { offset: end, least, most });
         }
@@ -340,8 +359,8 @@ impl Session {
         self.state.incoming = to;
     }
 
-    fn set_sent<M: Memory>(&mut self, store: &mut Store<M>, start: u64) {
-        store.set_word(self.cell + SENT, start);
-        self.outgoing.forget_before(store, start);
+    fn set_sent<M: Memory>(&mut self, store: &mut Store<M>, sent: u64) {
+        store.set_word(self.cell + SENT, sent);
+        self.sent = sent;
     }
 }

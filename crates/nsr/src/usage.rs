@@ -28,7 +28,7 @@ pub struct Usage {
 pub struct SessionUsage {
     /// Octets of what came in since the snapshot.
     pub incoming: u64,
-    /// Octets not known to be sent.
+    /// Octets not known to be acknowledged.
     pub outgoing: u64,
     /// Octets of records of the snapshot that holds.
     pub snapshot: u64,

@@ -88,6 +88,7 @@ fn an_idle_session_takes_a_page_of_its_cell_and_no_block() {
         for _ in 0..1000 {
             log.push(*id, &[1; 19], None).expect("room");
             log.sent(*id, 19);
+            log.acknowledged(*id, u64::MAX);
         }
         log.set_record(*id, &[2; 300]).expect("room");
     }
@@ -248,6 +249,28 @@ fn what_the_kernel_says_must_fit() {
     log.set_received(id, 520).expect("ten more were received");
     log.set_sent(id, 930).expect("all were sent");
     assert_eq!((log.incoming(id), log.outgoing(id)), (500..520, 930..930));
+}
+
+#[test]
+fn what_was_sent_is_held_until_it_is_acknowledged() {
+    let mut log = small(32);
+    let id = log.open(0, 900, &[]).expect("room");
+    let free = log.free_blocks();
+    let octets: Vec<u8> = (0..3 * BLOCK).map(|i| i as u8).collect();
+    log.push(id, &octets, None).expect("room");
+    log.sent(id, 2 * BLOCK);
+    assert_eq!((log.unacknowledged(id).start, log.outgoing(id).start), (900, 900 + 2 * BLOCK as u64));
+    log.acknowledged(id, 950);
+    log.acknowledged(id, 940);
+    let mut log = Log::recover(log.into_memory()).expect("a log");
+    assert_eq!((log.unacknowledged(id).start, log.outgoing(id).start), (950, 900 + 2 * BLOCK as u64));
+    assert_eq!(log.unsent(id).collect::<Vec<_>>().concat(), octets[2 * BLOCK..]);
+    // More cannot have arrived than was sent.
+    log.acknowledged(id, u64::MAX);
+    assert_eq!(log.unacknowledged(id).start, 900 + 2 * BLOCK as u64);
+    log.sent(id, BLOCK);
+    log.acknowledged(id, u64::MAX);
+    assert_eq!((log.unacknowledged(id).is_empty(), log.free_blocks()), (true, free));
 }
 
 /// A process dies while it processes what stands at the last of these places.

@@ -5,4 +5,5 @@ mod crash;
 mod damage;
 mod log;
 mod pacing;
+mod reading;
 mod signatures;

@@ -326,6 +326,10 @@ impl Driver {
         connection.write(&octets);
         world.fuse.step();
         self.log.sent(id, octets.len());
+        let held = self.log.unacknowledged(id).start;
+        let sent = self.log.outgoing(id).start;
+        let arrived = held + (sent - held) * world.random.below(5) as u64 / 4;
+        self.log.acknowledged(id, arrived);
     }
 
     /// Keepalives need not be kept.
@@ -410,6 +414,7 @@ impl Driver {
                     while self.announce_changes(world) == Ok(true) {}
                     while self.pass(world, id) == Ok(true) {}
                     self.write(world, id);
+                    self.log.acknowledged(id, u64::MAX);
                 }
             }
             if world.progress(&self.log) == before {
@@ -437,6 +442,7 @@ impl Driver {
             (0..2 * PREFIXES + 4).for_each(|_| self.walk(world, id));
             self.receive(world, id);
             self.write(world, id);
+            self.log.acknowledged(id, u64::MAX);
         }
         (0..20).for_each(|_| self.fold(world));
         self.collect();
