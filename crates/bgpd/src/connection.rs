@@ -21,7 +21,7 @@ use holdfast_process::metrics::High;
 use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
-    nonstop::{Held, Progress, ReplicationLog, Unprotected},
+    nonstop::{Counted, Held, Progress, ReplicationLog, Unprotected},
     stream::{AcceptedConnection, Offsets, Stream},
 };
 
@@ -117,9 +117,12 @@ impl Connection {
         }
     }
 
-    /// What the next process has to know of the connection, if the door carries it.
-    pub(crate) fn carried(&self) -> Option<transport::Connection> {
-        self.stream.is_carried().then(|| self.said.clone())
+    /// What the next process asks how far it was read and written.
+    pub(crate) fn counted(&self) -> Counted {
+        match &*self.stream {
+            Stream::Tcp(tcp) => Counted::ByKernel(tcp.origin),
+            Stream::Pair(_) => Counted::ByDoor(self.said.clone()),
+        }
     }
 
     /// The address at the other end.
@@ -275,7 +278,12 @@ impl Connection {
 
     fn advance(&mut self, mut count: usize) {
         if let Some(held) = &self.held {
-            held.log.log.borrow_mut().sent(held.id, count);
+            let mut log = held.log.log.borrow_mut();
+            log.sent(held.id, count);
+            // Of a connection that the door carries nobody knows what has arrived.
+            if !held.log.keeps_sent.get() || self.stream.is_carried() {
+                log.acknowledged(held.id, u64::MAX);
+            }
             return held.log.written.notify_waiters();
         }
         self.queued -= count;
@@ -287,6 +295,17 @@ impl Connection {
             if first.is_empty() {
                 self.out.pop_front();
             }
+        }
+    }
+
+    /// The peer has acknowledged all that was written but the last octets.
+    pub(crate) fn acknowledged(&self, all_but: u32) {
+        if let Some(held) = &self.held
+            && !self.stream.is_carried()
+        {
+            let mut log = held.log.log.borrow_mut();
+            let written = log.outgoing(held.id).start;
+            log.acknowledged(held.id, written.saturating_sub(all_but.into()));
         }
     }
 

@@ -19,7 +19,7 @@ use holdfast_types::{Afi, Family, Safi};
 use prost::Message;
 use tokio::sync::Notify;
 
-use crate::location::Location;
+use crate::{location::Location, stream::Offsets};
 
 /// Version of all that this process writes into the log: records, entries, snapshots. One that it does not know it
 /// does not touch.
@@ -100,6 +100,8 @@ pub(crate) struct ReplicationLog {
     pub(crate) histories: tokio::sync::Mutex<()>,
     /// A session's octets went into its socket.
     pub(crate) written: Notify,
+    /// What was sent is held until the peer has acknowledged it: for who has no socket of this machine.
+    pub(crate) keeps_sent: Cell<bool>,
 }
 
 /// What became of the sessions of the process before.
@@ -131,6 +133,7 @@ impl ReplicationLog {
             resumed: Cell::default(),
             histories: tokio::sync::Mutex::default(),
             written: Notify::new(),
+            keeps_sent: Cell::new(false),
         })
     }
 
@@ -249,6 +252,15 @@ impl Drop for Held {
     }
 }
 
+/// How the next process finds out how far a connection was read and written.
+#[derive(Clone, Debug)]
+pub(crate) enum Counted {
+    /// By the kernel, from these offsets on.
+    ByKernel(Offsets),
+    /// By the door, which carries it.
+    ByDoor(transport::Connection),
+}
+
 /// What its routes are called where they are announced: the same in all processes that go on with the session.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Names {
@@ -258,16 +270,20 @@ pub(crate) struct Names {
     pub(crate) first_identifier: u32,
 }
 
-/// What is written of a session, with its connection if the door carries that, and its End-of-RIBs.
+/// What is written of a session, with what counts its connection, and its End-of-RIBs.
 pub(crate) fn record(
     location: &Location,
     configuration: HeldConfiguration,
-    connection: Option<transport::Connection>,
+    counted_by: Counted,
     Names { number, first_identifier }: Names,
     frozen: Vec<u8>,
     end_of_rib: impl Iterator<Item = Family>,
     Progress { answered, announcing, counted }: Progress,
 ) -> Vec<u8> {
+    let (connection, origin) = match counted_by {
+        Counted::ByKernel(origin) => (None, origin),
+        Counted::ByDoor(connection) => (Some(connection), Offsets::default()),
+    };
     HeldSession {
         configuration: Some(configuration),
         address: location.octets(),
@@ -283,6 +299,8 @@ pub(crate) fn record(
         connection,
         counted,
         first_identifier,
+        received_origin: origin.read,
+        sent_origin: origin.written,
     }
     .encode_to_vec()
 }

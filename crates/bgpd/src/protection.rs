@@ -53,13 +53,13 @@ impl Protection {
     ) -> bool {
         let Some(log) = self.log.as_ref().filter(|_| slot.neighbor.source.nonstop) else { return false };
         let Some(frozen) = slot.session.freeze(now) else { return false };
-        let carried = connection.carried();
+        let counted = connection.counted();
         let record = |slot: &Slot, number| {
             let (frozen, names) = (frozen.to_bytes(), Names { number, first_identifier: 0 });
             nonstop::record(
                 &slot.neighbor.location,
                 slot.configuration(),
-                carried.clone(),
+                counted.clone(),
                 names,
                 frozen,
                 [].into_iter(),
@@ -90,12 +90,12 @@ impl Protection {
         let (Some(frozen), Some(held)) = (slot.session.freeze(now), &connection.held) else { return };
         let families = slot.end_of_rib.iter().copied();
         let frozen = frozen.to_bytes();
-        let (carried, progress) = (connection.carried(), held.progress());
+        let (counted, progress) = (connection.counted(), held.progress());
         let names = Names { number: slot.number, first_identifier };
         let record = nonstop::record(
             &slot.neighbor.location,
             slot.configuration(),
-            carried,
+            counted,
             names,
             frozen,
             families,

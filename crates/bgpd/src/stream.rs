@@ -27,7 +27,7 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 const MOST_PROOF: usize = 512;
 
 /// How many octets of a connection were read, and how many written, since it began.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offsets {
     pub(crate) read: u64,
     pub(crate) written: u64,
@@ -37,9 +37,16 @@ pub(crate) struct Offsets {
 #[derive(Debug)]
 pub(crate) enum Stream {
     /// The kernel's own socket.
-    Tcp(TcpStream),
+    Tcp(Tcp),
     /// Our end of a pair.
     Pair(Pair),
+}
+
+/// A socket, and the offsets at which it began to count: not 0 where it was made anew in the middle of a connection.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    socket: TcpStream,
+    pub(crate) origin: Offsets,
 }
 
 /// One end of a pair, with what went through it here.
@@ -53,11 +60,15 @@ pub(crate) struct Pair {
 impl Stream {
     /// Whatever the descriptor is; a pair that nobody has read or written yet.
     pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        Self::at(descriptor, Offsets { read: 0, written: 0 })
+        Self::at(descriptor, Offsets::default(), Offsets::default())
     }
 
-    /// The same; a pair that another process has read and written so far.
-    pub(crate) fn at(descriptor: OwnedFd, Offsets { read, written }: Offsets) -> io::Result<Self> {
+    /// The same; a pair that another process has read and written so far, or a socket that counts from an origin.
+    pub(crate) fn at(
+        descriptor: OwnedFd,
+        Offsets { read, written }: Offsets,
+        origin: Offsets,
+    ) -> io::Result<Self> {
         if is_pair(&descriptor) {
             let socket = std::os::unix::net::UnixStream::from(descriptor);
             socket.set_nonblocking(true)?;
@@ -67,7 +78,7 @@ impl Stream {
         let socket = std::net::TcpStream::from(descriptor);
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        Ok(Self::Tcp(TcpStream::from_std(socket)?))
+        Ok(Self::Tcp(Tcp { socket: TcpStream::from_std(socket)?, origin }))
     }
 
     /// Whether the door carries it.
@@ -78,7 +89,7 @@ impl Stream {
     /// Waits until there may be something to read.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => socket.readable().await,
+            Self::Tcp(tcp) => tcp.socket.readable().await,
             Self::Pair(pair) => pair.socket.readable().await,
         }
     }
@@ -86,7 +97,7 @@ impl Stream {
     /// Waits until there may be room to write.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => socket.writable().await,
+            Self::Tcp(tcp) => tcp.socket.writable().await,
             Self::Pair(pair) => pair.socket.writable().await,
         }
     }
@@ -94,7 +105,7 @@ impl Stream {
     /// Reads what is there; 0 at the end.
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(socket) => socket.try_read(buffer),
+            Self::Tcp(tcp) => tcp.socket.try_read(buffer),
             Self::Pair(pair) => counted(&pair.read, pair.socket.try_read(buffer)),
         }
     }
@@ -102,7 +113,7 @@ impl Stream {
     /// The same into several places.
     pub(crate) fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(socket) => socket.try_read_vectored(slices),
+            Self::Tcp(tcp) => tcp.socket.try_read_vectored(slices),
             Self::Pair(pair) => counted(&pair.read, pair.socket.try_read_vectored(slices)),
         }
     }
@@ -110,10 +121,10 @@ impl Stream {
     /// Fewer octets were read than asked for: of TCP there are no more then (epoll(7)), and [`Self::readable`] waits for the
     /// next, without another read that finds nothing.
     pub(crate) fn drained(&self) {
-        if let Self::Tcp(socket) = self {
+        if let Self::Tcp(tcp) = self {
             let none = || io::Result::<()>::Err(io::ErrorKind::WouldBlock.into());
             // The error is what clears the readiness. What arrives later is another event, and so is the end.
-            let _ = socket.try_io(Interest::READABLE, none);
+            let _ = tcp.socket.try_io(Interest::READABLE, none);
         }
     }
 
@@ -125,7 +136,7 @@ impl Stream {
     /// The same from several places.
     pub(crate) fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Tcp(socket) => socket.try_write_vectored(slices),
+            Self::Tcp(tcp) => tcp.socket.try_write_vectored(slices),
             Self::Pair(pair) => counted(&pair.written, pair.socket.try_write_vectored(slices)),
         }
     }
@@ -133,7 +144,7 @@ impl Stream {
     /// How far it was read and written, from beginnings that stay the same for the connection.
     pub(crate) fn offsets(&self) -> io::Result<Offsets> {
         match self {
-            Self::Tcp(socket) => tcp_offsets(socket),
+            Self::Tcp(tcp) => tcp_offsets(&tcp.socket, tcp.origin),
             Self::Pair(pair) => Ok(Offsets { read: pair.read.get(), written: pair.written.get() }),
         }
     }
@@ -146,7 +157,7 @@ impl Stream {
     /// What was written and has not arrived: of TCP at the peer, in octets; of a pair at the door, in memory that it takes.
     pub(crate) fn unacknowledged(&self) -> io::Result<u32> {
         match self {
-            Self::Tcp(socket) => tcp::unacknowledged(socket),
+            Self::Tcp(Tcp { socket, .. }) => tcp::unacknowledged(socket),
             Self::Pair(pair) => pair::occupied(&pair.socket),
         }
     }
@@ -172,7 +183,7 @@ impl Stream {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tcp(socket) => socket.as_fd(),
+            Self::Tcp(tcp) => tcp.socket.as_fd(),
             Self::Pair(pair) => pair.socket.as_fd(),
         }
     }
@@ -190,9 +201,14 @@ pub(crate) fn is_pair(descriptor: impl AsFd) -> bool {
     sockopt::socket_domain(descriptor) == Ok(AddressFamily::UNIX)
 }
 
-/// What the kernel says of its own socket, whoever has read and written it.
-pub(crate) fn tcp_offsets(socket: impl AsFd) -> io::Result<Offsets> {
-    Ok(Offsets { read: tcp::consumed(&socket)?, written: tcp::written(&socket)? })
+/// What the kernel says of its own socket, whoever has read and written it, from where that began to count.
+pub(crate) fn tcp_offsets(socket: impl AsFd, origin: Offsets) -> io::Result<Offsets> {
+    let (read, written) = (tcp::consumed(&socket)?, tcp::written(&socket)?);
+    let beyond = || io::Error::other("the connection began at an offset that cannot be");
+    Ok(Offsets {
+        read: origin.read.checked_add(read).ok_or_else(beyond)?,
+        written: origin.written.checked_add(written).ok_or_else(beyond)?,
+    })
 }
 
 /// A connection as the door hands it over.
@@ -214,7 +230,7 @@ impl AcceptedConnection {
         said.proof.truncate(said.proof.floor_char_boundary(MOST_PROOF));
         let (local, remote) = match &stream {
             // Its own word is the same, and is there also after a takeover.
-            Stream::Tcp(socket) => (socket.local_addr()?, socket.peer_addr()?),
+            Stream::Tcp(tcp) => (tcp.socket.local_addr()?, tcp.socket.peer_addr()?),
             Stream::Pair(_) => {
                 let place = |octets: &[u8], port| {
                     let missing = || io::Error::other("the door does not say where both ends are");
@@ -292,6 +308,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_socket_that_was_made_anew_is_counted_from_its_origin() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut theirs =
+            std::net::TcpStream::connect(listener.local_addr().expect("one")).expect("connected");
+        let accepted = listener.accept().expect("a connection").0;
+        let origin = Offsets { read: 1 << 40, written: 77 };
+        let ours = Stream::at(accepted.into(), Offsets { read: 5, written: 5 }, origin).expect("a stream");
+        theirs.write_all(&[7; 10]).expect("room");
+        ours.readable().await.expect("a socket");
+        assert_eq!(ours.try_read(&mut [0; 20]).expect("octets"), 10);
+        assert_eq!(ours.try_write(&[1; 3]).expect("room"), 3);
+        assert_eq!(ours.offsets().expect("counts"), Offsets { read: (1 << 40) + 10, written: 80 });
+        let beyond = Offsets { read: u64::MAX, written: 0 };
+        assert!(tcp_offsets(&ours, beyond).is_err());
+    }
+
+    #[tokio::test]
     async fn a_pair_is_counted_as_it_is_read_and_written() {
         let (ours, mut theirs) = pair();
         assert!(ours.is_carried() && is_pair(&ours));
@@ -314,7 +347,7 @@ mod tests {
     async fn a_pair_that_another_process_had_is_counted_on() {
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let so_far = Offsets { read: 1 << 40, written: 19 };
-        let ours = Stream::at(ours.into(), so_far).expect("a stream");
+        let ours = Stream::at(ours.into(), so_far, Offsets::default()).expect("a stream");
         theirs.write_all(&[7; 3]).expect("room");
         ours.readable().await.expect("a socket");
         assert_eq!(ours.try_read(&mut [0; 40]).expect("octets"), 3);

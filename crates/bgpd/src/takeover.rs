@@ -115,7 +115,9 @@ pub(crate) async fn open(custody: &FdStore, octets: u64) -> Result<Opened, XrlEr
             Some(socket) => {
                 let suspicions = log.log.borrow().suspicions(id);
                 // Of carried connections the door is asked later.
-                let offsets = stream::tcp_offsets(&socket).map_err(|error| error.to_string());
+                let offsets = origin(&log, id).and_then(|origin| {
+                    stream::tcp_offsets(&socket, origin).map_err(|error| error.to_string())
+                });
                 sessions.push(Left { id, socket, suspicions, offsets });
             }
             // It died before the keeper had the socket, or the keeper has closed it.
@@ -124,6 +126,12 @@ pub(crate) async fn open(custody: &FdStore, octets: u64) -> Result<Opened, XrlEr
     }
     sockets.into_keys().for_each(|id| custody.drop(id));
     Ok(Opened { log, sessions, started })
+}
+
+/// Where the socket of a session began to count.
+fn origin(log: &ReplicationLog, id: SessionId) -> Result<Offsets, String> {
+    let held = HeldSession::decode(log.log.borrow().record(id)).map_err(|error| error.to_string())?;
+    Ok(Offsets { read: held.received_origin, written: held.sent_origin })
 }
 
 /// The log of the process before if there are sessions in it, where none is to outlive this one: they go on all the same.
@@ -304,7 +312,8 @@ fn take(
     }
     let said = held.connection.unwrap_or_default();
     let copy = socket.as_fd().try_clone_to_owned();
-    let handed = copy.and_then(|copy| AcceptedConnection::new(said, Stream::at(copy, offsets)?));
+    let origin = Offsets { read: held.received_origin, written: held.sent_origin };
+    let handed = copy.and_then(|copy| AcceptedConnection::new(said, Stream::at(copy, offsets, origin)?));
     let handed = match handed {
         Ok(handed) => handed,
         Err(error) => return Err((socket, name, error.to_string())),
@@ -329,9 +338,13 @@ fn align(
     held: &HeldSession,
 ) -> Result<(Frozen, u64), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
+    let keeps_sent = log.keeps_sent.get();
     let mut log = log.log.borrow_mut();
     log.set_received(id, offsets.read).map_err(|error| text(&error))?;
     log.set_sent(id, offsets.written).map_err(|error| text(&error))?;
+    if !keeps_sent {
+        log.acknowledged(id, u64::MAX);
+    }
     let mut frozen = Frozen::from_bytes(&held.frozen).map_err(|error| text(&error))?;
     let now = nonstop::unix_milliseconds(SystemTime::now());
     frozen.age(Duration::from_millis(now.saturating_sub(held.frozen_at_unix_milliseconds)));

@@ -54,7 +54,9 @@ impl Speaker {
         let mut peers = std::mem::take(&mut self.sessions.unacknowledged);
         peers.retain(|&index| {
             let Some((_, connection)) = self.sessions.session_connection(index) else { return false };
-            let in_socket = connection.stream.unacknowledged().unwrap_or(0);
+            let unacknowledged = connection.stream.unacknowledged();
+            unacknowledged.iter().for_each(|octets| connection.acknowledged(*octets));
+            let in_socket = unacknowledged.unwrap_or(0);
             let waiting = connection.queued() + in_socket as usize;
             self.pipeline.set_paced(index, waiting);
             waiting > 0
