@@ -6,6 +6,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     slice,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -111,6 +112,93 @@ impl SharedMemory {
     }
 }
 
+/// The memory of another process, which writes it while this one reads. It is mapped for reading only.
+#[derive(Debug)]
+pub struct ForeignMemory {
+    start: NonNull<u8>,
+    octets: usize,
+}
+
+// SAFETY: the mapping belongs to this value and to no thread, and is read as atomics only.
+unsafe impl Send for ForeignMemory {}
+
+impl ForeignMemory {
+    /// Memory that another process made with [`SharedMemory::create`]. The descriptor is not needed afterwards.
+    ///
+    /// # Errors
+    /// `EINVAL` for a descriptor of anything else, and those of `fstat` and `mmap`.
+    pub fn from_descriptor(descriptor: impl AsFd) -> io::Result<Self> {
+        // A file that can shrink would end us with SIGBUS.
+        if !rustix::fs::fcntl_get_seals(&descriptor)?.contains(SEALS) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let octets = rustix::fs::fstat(&descriptor)?.st_size.try_into().unwrap_or(0);
+        let descriptor = descriptor.as_fd().as_raw_fd();
+        // SAFETY: a new mapping at a place of the kernel's choice replaces none; `EINVAL` for no octets.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), octets, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { start, octets })
+    }
+
+    /// Octets of it.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// The word at a multiple of eight, in one piece. No barrier.
+    ///
+    /// # Panics
+    /// When it does not lie in the memory, or at a multiple of eight.
+    #[inline]
+    pub fn load(&self, at: usize) -> u64 {
+        assert!(at.is_multiple_of(8), "a word");
+        u64::from_le(self.words()[at / 8].load(Ordering::Relaxed))
+    }
+
+    /// Copies octets, each as it is at some time meanwhile. No barrier.
+    ///
+    /// # Panics
+    /// When they do not lie in the memory.
+    pub fn copy(&self, at: usize, into: &mut [u8]) {
+        let (first, last) = (at.next_multiple_of(8).min(at + into.len()), (at + into.len()) / 8 * 8);
+        let (head, rest) = into.split_at_mut(first - at);
+        let (body, tail) = rest.split_at_mut(last.saturating_sub(first));
+        let octets = |from: usize, into: &mut [u8]| {
+            let places = self.singles()[from..].iter();
+            into.iter_mut().zip(places).for_each(|(into, from)| *into = from.load(Ordering::Relaxed));
+        };
+        octets(at, head);
+        let words = self.words()[first / 8..].iter();
+        for (into, from) in body.as_chunks_mut().0.iter_mut().zip(words) {
+            *into = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        octets(first + body.len(), tail);
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped as long as this value lives, of a size that is sealed, at the start of a page, and so aligned. Every value
+        // is an `AtomicU64`; nobody of this process reads it otherwise than as atomics, or writes it.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.octets / size_of::<AtomicU64>()) }
+    }
+
+    fn singles(&self) -> &[AtomicU8] {
+        // SAFETY: as above.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.octets) }
+    }
+}
+
+impl Drop for ForeignMemory {
+    fn drop(&mut self) {
+        // SAFETY: this mapping, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.octets) };
+    }
+}
+
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: this mapping, and nothing borrows from it any more.
@@ -147,6 +235,24 @@ mod tests {
         assert_eq!(memory.octets()[41_000..45_056], [1; 4056], "part of a page stays");
         assert_eq!(memory.octets()[45_056..57_344], [0; 12_288]);
         assert_eq!(memory.octets()[57_344..60_000], [1; 2656]);
+    }
+
+    #[test]
+    fn another_process_reads_what_is_written_at_any_place() {
+        let mut memory = SharedMemory::create("test", 4096).expect("memfd");
+        let foreign = ForeignMemory::from_descriptor(memory.descriptor()).expect("mapped");
+        for (place, octet) in memory.octets_mut().iter_mut().enumerate() {
+            *octet = (place * 7) as u8;
+        }
+        assert_eq!(foreign.octets(), 4096);
+        assert_eq!(foreign.load(8), u64::from_le_bytes(memory.octets()[8..16].try_into().expect("eight")));
+        for (at, length) in (0..20).flat_map(|at| (0..40).map(move |length| (at, length))) {
+            let mut into = vec![0; length];
+            foreign.copy(at, &mut into);
+            assert_eq!(into, memory.octets()[at..at + length], "{length} from {at}");
+        }
+        foreign.copy(4090, &mut [0; 6]);
+        assert!(ForeignMemory::from_descriptor(std::fs::File::open("/dev/null").expect("there")).is_err());
     }
 
     #[test]
