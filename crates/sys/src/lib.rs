@@ -4,12 +4,13 @@
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
 //! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`packet`] for whoever sends
 //! and receives for protocols, [`process`] for the first lines of a process,
-//! [`memory`] for what the next one finds, [`heap`] for what the allocator holds, [`blocks`] for who looks for what is dear, [`file`](mod@file) for whoever opens what somebody has named.
+//! [`clock`] for who has a lease, [`memory`] for what the next one finds, [`heap`] for what the allocator holds, [`blocks`] for who looks for what is dear, [`file`](mod@file) for whoever opens what somebody has named.
 
 // The workspace denies it; this crate is the exception (see above).
 #![allow(unsafe_code)]
 
 pub mod blocks;
+pub mod clock;
 pub mod file;
 pub mod filter;
 pub mod heap;

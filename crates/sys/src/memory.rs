@@ -96,6 +96,16 @@ impl SharedMemory {
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.octets) }
     }
 
+    /// All of it as words, as many as fit, for memory that another process reads and writes at the same time: both sides
+    /// use it in this way alone.
+    #[inline]
+    pub fn words(&mut self) -> &[AtomicU64] {
+        // SAFETY: mapped as long as this value lives, of a size that is sealed, at the start of a page, and so aligned. As long as
+        // this borrow lives, `&mut self` lets nobody of this process read it otherwise than as atomics. Every value is
+        // an `AtomicU64`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.octets / size_of::<AtomicU64>()) }
+    }
+
     /// Gives back the pages that lie in the range as a whole: they read as zero again. A kernel that refuses keeps
     /// them as they are.
     ///
@@ -253,6 +263,16 @@ mod tests {
         }
         foreign.copy(4090, &mut [0; 6]);
         assert!(ForeignMemory::from_descriptor(std::fs::File::open("/dev/null").expect("there")).is_err());
+    }
+
+    #[test]
+    fn words_are_those_of_every_mapping() {
+        let mut memory = SharedMemory::create("test", 4099).expect("memfd");
+        let mut other = SharedMemory::from_descriptor(memory.descriptor().try_clone_to_owned().expect("dup"));
+        let other = other.as_mut().expect("the same");
+        memory.words()[511].store(7, Ordering::Release);
+        assert_eq!((other.words().len(), other.words()[511].load(Ordering::Acquire)), (512, 7));
+        assert_eq!(other.octets()[511 * 8..][..8], 7_u64.to_ne_bytes());
     }
 
     #[test]

@@ -139,6 +139,16 @@ fn queue(socket: impl AsFd, request: libc::Ioctl) -> io::Result<u32> {
     Ok(octets.try_into().unwrap_or(0))
 }
 
+/// How many octets in front of the next one that is read `recv` with `MSG_PEEK` passes over, and moves on by what it has given.
+/// Others that read take the octets all the same. Linux 6.9 and later.
+///
+/// # Errors
+/// `EINVAL` beyond 2^31, and those of `setsockopt`.
+pub fn set_peek_offset(socket: impl AsFd, octets: u32) -> io::Result<()> {
+    let octets = libc::c_int::try_from(octets).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &octets)
+}
+
 /// Octets that were handed over to whoever reads the socket, since the connection began.
 ///
 /// Exact also when the reader died in the middle of a system call. A FIN that came in does not count.

@@ -1,0 +1,5 @@
+mod bounds;
+mod random;
+mod restarts;
+mod rules;
+mod scene;
