@@ -1,0 +1,5 @@
+mod contents;
+mod corpora;
+mod file;
+mod memory;
+mod replies;
