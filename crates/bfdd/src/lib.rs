@@ -57,6 +57,7 @@ pub static PROCESS: Process = Process {
         check: Some(section::check),
         implied: Some(Config::uses_bfd),
     }),
+    reads_kept_of: &[],
     routing: None,
     shows: &[
         Command { name: "brief", doc: "the sessions, each with its state" },

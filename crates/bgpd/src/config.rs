@@ -112,6 +112,8 @@ pub(crate) struct Configuration {
     pub(crate) validates: bool,
     /// Of signatures of our own.
     pub(crate) signing: Signing,
+    /// The log holds what was sent until it is acknowledged.
+    pub(crate) holds_sent: bool,
 }
 
 /// What becomes of signatures of our own.
@@ -194,6 +196,7 @@ impl Configuration {
             vrfs,
             validates,
             signing: Signing::read(message.signing),
+            holds_sent: message.nonstop_holds_sent,
         })
     }
 }

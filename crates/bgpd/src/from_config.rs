@@ -95,6 +95,7 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
         restart: Vec::new(),
         refit: Vec::new(),
         nonstop: bgp.nonstop,
+        nonstop_holds_sent: config.store.is_some(),
         redistribute: redistribute.map(redistribution).collect(),
         rib_policy: bgp.rib_policy.clone().unwrap_or_default(),
         nonstop_octets: if bgp.nonstop { bgp.nonstop_memory.octets() } else { 0 },

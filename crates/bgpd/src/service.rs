@@ -150,6 +150,7 @@ impl Server {
         }
         let log = opened.as_ref().map(|opened| Rc::clone(&opened.log));
         if let Some(log) = &log {
+            log.keeps_sent.set(configuration.holds_sent);
             pipeline.keep_journal(Box::new(LogJournal(Rc::clone(log))));
         }
         stages.into_iter().for_each(|stage| pipeline.add_stage(stage, now));
@@ -336,6 +337,7 @@ impl Running {
             rib_policy,
             validates,
             signing,
+            holds_sent,
             ..
         } = configuration;
         let Settings { decision, as_sets, nonstop, .. } = settings;
@@ -350,6 +352,7 @@ impl Running {
             speaker.pipeline.set_decision(decision);
             speaker.pipeline.set_kept_signatures(signing.kept);
             speaker.pipeline.set_signing_rate(signing.rate);
+            speaker.protection.log.iter().for_each(|log| log.keeps_sent.set(holds_sent));
             speaker.change_as_sets(as_sets, now);
             apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);
             let ended = apply::peers(speaker, &peers, now);

@@ -101,6 +101,11 @@ impl Router {
         Self { resolver: self.resolver.clone(), vrf: table.vrf.clone() }
     }
 
+    /// The same router, where processes are asked that have no table.
+    pub(crate) fn whole(&self) -> Self {
+        Self { resolver: self.resolver.clone(), vrf: None }
+    }
+
     /// The VRF of the table; `None`: the default one.
     pub(crate) fn vrf(&self) -> Option<&str> {
         self.vrf.as_deref()

@@ -38,6 +38,9 @@ pub enum List {
 /// name.
 pub type ReadFile<'a> = dyn Fn(&str, Holds<'_>) -> Result<Vec<Vec<u8>>, String> + 'a;
 
+/// Octets of a password.
+const LONGEST_PASSWORD: usize = 1024;
+
 type Contents = Result<Arc<[Vec<u8>]>, String>;
 
 /// Each file is read once, however many peers name it.
@@ -105,6 +108,22 @@ impl<'a> Files<'a> {
         };
         let text = text(report, &name, read, Holds::Text)?;
         Some(ExceptionsFile { file: name.value, text: text.into() })
+    }
+
+    /// A password: a file of one line. `None`, and a fault, where it cannot be had.
+    pub(crate) fn password(&self, report: &Report<'_>, name: At<String>) -> Option<KeyFile> {
+        let Some(read) = self.read else {
+            return Some(KeyFile { file: name.value, contents: Arc::default() });
+        };
+        let text = text(report, &name, read, Holds::Text)?;
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() || line.contains(['\n', '\0']) || line.len() > LONGEST_PASSWORD {
+            let problem = fault(&name.value, "it is no password");
+            report.add(&name.span, problem.expected(format!("one line of 1 to {LONGEST_PASSWORD} octets")));
+            return None;
+        }
+        Some(KeyFile { file: name.value, contents: line.as_bytes().into() })
     }
 
     /// What a descriptor describes. `None`, and a fault, where it cannot be had; `None` without one, where files are not

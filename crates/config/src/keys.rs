@@ -8,7 +8,7 @@ pub(crate) mod types;
 pub(crate) use self::peer::{ADD_PATH, BGPSEC, PEER};
 use self::types::*;
 use crate::keyed::Word as _;
-use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, StaticBfd, XrlRole};
+use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, StaticBfd, Store, StoreKind, XrlRole};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
@@ -39,6 +39,7 @@ pub(crate) static FILE: Table = Table {
         tables("protocol", &PROTOCOL, "name"),
         table("rpki", &RPKI),
         table("bgpsec", &SIGNING),
+        table("nonstop", &NONSTOP),
         table("bgp", &BGP),
         tables("prefix-set", &PREFIX_SET, "name"),
         tables("community-set", &COMMUNITY_SET, "name"),
@@ -232,6 +233,31 @@ static RPKI_CACHE: Table = Table {
         key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
     ],
 };
+
+static NONSTOP: Table = Table {
+    doc: "What outlives more than a process (see [nonstop](nonstop.md)).",
+    keys: &[table("store", &STORE)],
+};
+
+static STORE: Table = Table {
+    doc: "Where sessions are kept, so that they outlive this host; without this table no `replicator` process runs. An error where no peer has `nonstop`.",
+    keys: &STORE_ROWS,
+};
+static STORE_ROWS: [Key; OF_STORE.len() + Store::KEYS.len() + STORE_TRUST.len()] = joined(&[OF_STORE, Store::KEYS, STORE_TRUST]);
+const OF_STORE: &[Key] = &[
+    key("kind", Word(StoreKind::NAMES), Required, Reload, "what keeps them: a server that speaks the protocol of Redis, files of this host, or memory of the process `replicator`, to try it out"),
+    key("addresses", List(&Text("address and port", "10.0.0.9:6379")), Else("required for `\"redis\"`"), Reload, "where servers listen, 8 at most; the first that can be reached is asked"),
+    key("user", Text("name", "holdfast"), Else("the server's default user"), Reload, "as whom we log in, with `password-file`"),
+    key("password-file", FILE_NAME, Else("none: we do not log in"), Reload, "the password, in one line, in the directory of this file or below, read at each reload"),
+];
+const STORE_TRUST: &[Key] = &[
+    key("transport", Word(&["tcp", "tls"]), Is("\"tcp\""), Reload, "what carries the connection"),
+    key("tls-name", Text("DNS name or address", "store.example"), Else("any that its authorities sign"), Reload, "whom a server's certificate has to be for"),
+    key("tls-authorities", List(&FILE_NAME), Else("this or `tls-pins`, for `\"tls\"`"), Reload, "files with certificates of those who may have signed a server's"),
+    key("tls-pins", List(&PIN), Else("none"), Reload, "SHA-256 of public keys, one of which a server has to have; beside `tls-authorities` both have to hold"),
+    key("tls-raw-public-key", Bool, Is("false"), Reload, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
+    key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
+];
 
 static SIGNING: Table = Table {
     doc: "What paths are signed with for peers with `bgpsec.send` (BGPsec, RFC 8205; see [bgpsec](bgpsec.md)).",

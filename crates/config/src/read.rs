@@ -5,6 +5,7 @@ mod bfd;
 mod bgp;
 mod damping;
 mod monitor;
+mod nonstop;
 mod own;
 mod paths;
 mod policy;
@@ -17,6 +18,7 @@ mod xrl;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
     time::Duration,
 };
 
@@ -92,6 +94,9 @@ pub(crate) fn config<'a>(
         .section("bgpsec", "[bgpsec]")
         .map_or(Signing::default(), |section| signing::read(&section, files));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
+    let door = tls::Door { whom: "store", ..door };
+    let store =
+        root.section("nonstop", "[nonstop]").and_then(|section| nonstop::read(&section, &door, bgp.as_ref()));
     let known = own::Known {
         policies: &policies,
         vrfs: &vrf_names,
@@ -117,6 +122,7 @@ pub(crate) fn config<'a>(
         protocols,
         rpki,
         bgpsec,
+        store,
         bgp,
         policy,
         xrl,
@@ -285,10 +291,15 @@ fn is_link_local(address: IpAddr) -> bool {
 
 /// Refuses addresses that no single host has.
 fn unicast(section: &Section<'_>, at: &At<IpAddr>) {
-    let broadcast = matches!(at.value, IpAddr::V4(address) if address.is_broadcast());
-    if at.value.is_unspecified() || at.value.is_multicast() || broadcast {
-        let problem = Problem::new(format!("{} is no address of a host", at.value));
-        section.report.add(&at.span, problem.expected("a unicast address"));
+    unicast_of(section, &at.span, at.value);
+}
+
+/// The same of an address that is a part of a value.
+fn unicast_of(section: &Section<'_>, span: &Range<usize>, address: IpAddr) {
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || broadcast {
+        let problem = Problem::new(format!("{address} is no address of a host"));
+        section.report.add(span, problem.expected("a unicast address"));
     }
 }
 

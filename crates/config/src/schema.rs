@@ -4,6 +4,7 @@ pub(crate) mod bfd;
 pub(crate) mod bgp;
 pub(crate) mod door;
 mod monitor;
+mod nonstop;
 pub(crate) mod peer;
 mod process;
 mod rpki;
@@ -19,6 +20,7 @@ pub use self::bfd::{BfdHops, PeerBfd, StaticBfd};
 pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRules, Redistribute};
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
+pub use self::nonstop::{OnStoreLoss, Store, StoreKind};
 pub use self::peer::{
     AddPath, Bgpsec, BgpsecFamily, BgpsecValidation, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule,
     Orf, PathRules, Peer, PeerAsn, PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths,
@@ -64,6 +66,8 @@ pub struct Config {
     pub rpki: Rpki,
     /// `[bgpsec]`: with what paths are signed.
     pub bgpsec: Signing,
+    /// `[nonstop.store]`; `None`: sessions end with this host, and no `replicator` process is wanted.
+    pub store: Option<Store>,
     /// `[bgp]`; `None` when the file does not mention BGP, and no `bgp` process is wanted.
     pub bgp: Option<Bgp>,
     /// `[[policy]]` and the sets they name. Compiles without errors.
@@ -117,6 +121,11 @@ impl Config {
         if table.is_none() { &self.rpki.caches } else { &[] }
     }
 
+    /// The servers of the store that are connected from this table: all from the default one.
+    pub fn store_servers(&self, table: Option<&Vrf>) -> Option<&Store> {
+        self.store.as_ref().filter(|_| table.is_none())
+    }
+
     /// The names of the VRFs, which who has the default table is told; none for that of a VRF.
     pub fn vrf_names(&self, table: Option<&Vrf>) -> Vec<String> {
         let vrfs = if table.is_none() { self.vrfs.as_slice() } else { &[] };
@@ -126,6 +135,9 @@ impl Config {
     /// What is allowed, and may not be what was meant; in words of the operator.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.store.as_ref().is_some_and(|store| store.trust.could_be_several()) {
+            notes.push(format!("[nonstop.store]: {ANYBODY_SIGNED}"));
+        }
         for cache in &self.rpki.caches {
             if cache.trust.could_be_several() {
                 notes.push(format!("cache `{}`: {ANYBODY_SIGNED}", cache.name));

@@ -4,6 +4,7 @@ mod bfd;
 mod corpora;
 mod descriptors;
 mod faults;
+mod nonstop;
 
 use holdfast_config::{Config, Diagnostics, ProcessKeys, Schema};
 

@@ -103,7 +103,9 @@ impl Keeper {
             | SocketKind::UdpV4
             | SocketKind::UdpV6
             | SocketKind::RawV4
-            | SocketKind::RawV6 => {
+            | SocketKind::RawV6
+            | SocketKind::NetlinkNetfilter
+            | SocketKind::NetlinkSockDiag => {
                 return Err(XrlError::internal("nobody asks for that"));
             }
         };

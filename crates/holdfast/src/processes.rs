@@ -56,12 +56,14 @@ impl Parts {
             rewriters: additions.rewriters.unwrap_or(none.rewriters),
         };
         let own = [
+            Runnable::new(&holdfast_gated::PROCESS, holdfast_gated::run),
             Runnable::new(&holdfast_fea::PROCESS, holdfast_fea::run),
             Runnable::new(&holdfast_ribd::PROCESS, holdfast_ribd::run),
             Runnable::new(&holdfast_bfdd::PROCESS, holdfast_bfdd::run),
             Runnable::new(&holdfast_ripd::PROCESS, holdfast_ripd::run),
             Runnable::new(&holdfast_transportd::PROCESS, holdfast_transportd::run),
             Runnable::new(&holdfast_rpkid::PROCESS, holdfast_rpkid::run),
+            Runnable::new(&holdfast_replicator::PROCESS, holdfast_replicator::run),
             Runnable::new(&holdfast_pathsecd::PROCESS, holdfast_pathsecd::run),
             Runnable::new(&holdfast_bgpd::PROCESS, move |boot| holdfast_bgpd::run_with(boot, plugs)),
             Runnable::new(&holdfast_metrics::PROCESS, holdfast_metrics::run),

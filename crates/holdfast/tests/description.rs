@@ -39,6 +39,9 @@ name = "toy"
 [[rpki.cache]]
 name = "validator"
 address = "192.0.2.8"
+[nonstop.store]
+kind = "redis"
+addresses = ["192.0.2.7:6379"]
 [bgpsec]
 [bgp]
 [bgp.damping]

@@ -12,8 +12,32 @@ fn names<'a>(order: impl Iterator<Item = &'a Process>) -> Vec<&'static str> {
 #[test]
 fn they_are_replaced_before_whom_they_are_fed_by_and_configured_after_whom_they_need() {
     let processes = super::processes();
-    let replaced = ["fea", "rib", "transport", "bgp", "pathsec", "rpki", "metrics", "glass", "monitor"];
-    let configured = ["fea", "rib", "transport", "rpki", "pathsec", "bgp", "metrics", "glass", "monitor"];
+    let replaced = [
+        "gate",
+        "fea",
+        "rib",
+        "transport",
+        "replicator",
+        "bgp",
+        "pathsec",
+        "rpki",
+        "metrics",
+        "glass",
+        "monitor",
+    ];
+    let configured = [
+        "gate",
+        "fea",
+        "rib",
+        "transport",
+        "rpki",
+        "replicator",
+        "pathsec",
+        "bgp",
+        "metrics",
+        "glass",
+        "monitor",
+    ];
     assert_eq!(names(processes.as_replaced()), replaced);
     assert_eq!(names(processes.as_configured()), configured);
 }

@@ -13,10 +13,21 @@ fn of(name: &str, section: &str) -> Sandbox {
 
 #[test]
 fn each_process_but_the_manager_has_a_user_of_its_own() {
-    let users =
-        ["manager", "fea", "rib", "bgp", "metrics", "glass", "transport", "rpki", "pathsec", "monitor"];
+    let users = [
+        "manager",
+        "fea",
+        "rib",
+        "bgp",
+        "metrics",
+        "glass",
+        "transport",
+        "rpki",
+        "pathsec",
+        "replicator",
+        "monitor",
+    ];
     let users = users.map(|name| of(name, "").user);
-    assert_eq!(users, [0, 60_700, 60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 60_709, 0]);
+    assert_eq!(users, [0, 60_700, 60_701, 60_702, 60_703, 60_704, 60_705, 60_706, 60_709, 60_711, 0]);
     assert_eq!(of("bgp", "[sandbox]\nfirst-user = 900\n").user, 902);
     assert_eq!(of("bgp", "[sandbox]\nfirst-user = 0\n").user, 0);
 }

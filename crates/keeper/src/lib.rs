@@ -9,6 +9,7 @@
 mod children;
 mod handover;
 mod hang;
+mod known_files;
 mod metrics;
 mod namespace;
 mod options;
@@ -23,6 +24,7 @@ mod systemd;
 #[cfg(test)]
 mod tests;
 mod watchdog;
+mod watched;
 
 use std::{
     fs::{self, File},

@@ -16,7 +16,7 @@ use holdfast_process::CapabilitySet;
 use holdfast_sys::process::raise_capabilities;
 use rustix::{
     fs::OFlags,
-    net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto},
+    net::{AddressFamily, Protocol, SocketFlags, SocketType, ipproto, netlink},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
@@ -69,6 +69,8 @@ fn open(namespace: &File, kind: SocketKind, protocol: u8) -> io::Result<OwnedFd>
     let (family, sort, protocol) = match kind {
         // Without a number the protocol is NETLINK_ROUTE.
         SocketKind::NetlinkRoute => (AddressFamily::NETLINK, SocketType::RAW, None),
+        SocketKind::NetlinkNetfilter => (AddressFamily::NETLINK, SocketType::RAW, Some(netlink::NETFILTER)),
+        SocketKind::NetlinkSockDiag => (AddressFamily::NETLINK, SocketType::RAW, Some(netlink::SOCK_DIAG)),
         SocketKind::TcpV4 => (AddressFamily::INET, SocketType::STREAM, None),
         SocketKind::TcpV6 => (AddressFamily::INET6, SocketType::STREAM, None),
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
@@ -126,6 +128,8 @@ mod tests {
             SocketKind::UdpV6,
             SocketKind::RawV4,
             SocketKind::RawV6,
+            SocketKind::NetlinkNetfilter,
+            SocketKind::NetlinkSockDiag,
         ] {
             let made = socket(&request(&namespace.0, kind)).expect("a socket");
             assert!(name_to_index(&made, "inside0").is_ok(), "{kind:?}");

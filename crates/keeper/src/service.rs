@@ -27,12 +27,13 @@ use tracing::{info, warn};
 use crate::{
     children::{Build, Child, Children, Record, formats, pair, signal},
     hang::{DEFAULT_LIMIT, Hangs},
-    metrics, namespace,
+    known_files, metrics, namespace,
     options::Options,
     output::Output,
     outsiders::Outsider,
     store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
+    watched,
 };
 
 /// Deaths that a slow listener may be behind.
@@ -383,6 +384,27 @@ impl Keeper {
         Ok(())
     }
 
+    /// Refuses who may not have copies of what is kept for `owner`.
+    fn may_read(&self, caller: &PeerIdentity, owner: &str) -> Result<(), XrlError> {
+        let process = self.processes.named(&caller.role);
+        if process.is_some_and(|process| process.reads_kept_of.contains(&owner)) {
+            return Ok(());
+        }
+        Err(XrlError::denied(format!("what is kept for {owner:?} is not for {}", caller.role)))
+    }
+
+    /// Returns when another keeper is about to take this one's place.
+    async fn until_leaving(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.manager_changed.notified());
+            changed.as_mut().enable();
+            if self.leaving.get() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Hands the manager one end of a new socket pair, which is `peer`'s way to the Finder; the other end.
     async fn introduce(&self, peer: &PeerIdentity) -> Result<OwnedFd, XrlError> {
         loop {
@@ -413,6 +435,23 @@ impl Keeper {
 
 fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
     fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor came with the call"))
+}
+
+/// Copies of what is under these keys, as `get` finds them.
+fn copies(
+    keys: &[String],
+    mut get: impl FnMut(&str) -> Option<std::io::Result<OwnedFd>>,
+) -> Result<(api::GetManyReply, Vec<OwnedFd>), XrlError> {
+    if keys.len() > MAX_FDS {
+        return Err(XrlError::invalid_argument(format!("more than {MAX_FDS} keys at a time")));
+    }
+    let (mut found, mut copies) = (Vec::new(), Vec::new());
+    for key in keys {
+        let copy = get(key).transpose().map_err(|error| XrlError::unavailable(error.to_string()))?;
+        found.push(copy.is_some());
+        copies.extend(copy);
+    }
+    Ok((api::GetManyReply { found }, copies))
 }
 
 /// What a process is told of its sandbox.
@@ -551,18 +590,8 @@ impl KeeperServer for Served {
         cx: &CallContext,
         request: api::GetManyRequest,
     ) -> Result<(api::GetManyReply, Vec<OwnedFd>), XrlError> {
-        if request.keys.len() > MAX_FDS {
-            return Err(XrlError::invalid_argument(format!("more than {MAX_FDS} keys at a time")));
-        }
         let mut store = self.0.store.borrow_mut();
-        let (mut found, mut copies) = (Vec::new(), Vec::new());
-        for key in &request.keys {
-            let copy = store.get(&cx.peer().role, key).transpose();
-            let copy = copy.map_err(|error| XrlError::unavailable(error.to_string()))?;
-            found.push(copy.is_some());
-            copies.extend(copy);
-        }
-        Ok((api::GetManyReply { found }, copies))
+        copies(&request.keys, |key| store.get(&cx.peer().role, key))
     }
 
     async fn list(&self, cx: &CallContext, _: Empty) -> Result<api::ListReply, XrlError> {
@@ -574,6 +603,39 @@ impl KeeperServer for Served {
             api::Kept { note, ..describe(owner, key, kept) }
         });
         Ok(api::ListReply { kept: kept.collect() })
+    }
+
+    async fn list_of(&self, cx: &CallContext, request: api::OfRequest) -> Result<api::ListReply, XrlError> {
+        self.0.may_read(cx.peer(), &request.owner)?;
+        let store = self.0.store.borrow();
+        let kept = store
+            .of(&request.owner)
+            .map(|(key, _, kept)| api::Kept { note: None, ..describe(&request.owner, key, kept) });
+        Ok(api::ListReply { kept: kept.collect() })
+    }
+
+    async fn get_of(
+        &self,
+        cx: &CallContext,
+        request: api::GetOfRequest,
+    ) -> Result<(api::GetManyReply, Vec<OwnedFd>), XrlError> {
+        self.0.may_read(cx.peer(), &request.owner)?;
+        let store = self.0.store.borrow();
+        copies(&request.keys, |key| store.copy(&request.owner, key))
+    }
+
+    async fn watch_kept(
+        &self,
+        cx: &CallContext,
+        request: api::OfRequest,
+        mut replies: ReplySink<api::KeptChanges>,
+    ) -> Result<(), XrlError> {
+        self.0.may_read(cx.peer(), &request.owner)?;
+        tokio::select! {
+            result = watched::tell(&self.0.store, &request.owner, &mut replies) => result,
+            // A call that is under way would keep this keeper from being replaced.
+            () = self.0.until_leaving() => Err(XrlError::unavailable("the keeper is being replaced: ask again")),
+        }
     }
 
     async fn attach_finder(&self, cx: &CallContext, _: Empty) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
@@ -603,6 +665,16 @@ impl KeeperServer for Served {
         let socket = namespace::socket(&request);
         let socket = socket.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
         Ok((Empty {}, vec![socket]))
+    }
+
+    async fn open_file(
+        &self,
+        _: &CallContext,
+        request: api::OpenFileRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        let file = known_files::open(&request, &self.0.options.runtime_directory);
+        let file = file.map_err(|error| XrlError::failed_precondition(format!("{error:#}")))?;
+        Ok((Empty {}, vec![file]))
     }
 
     async fn limit_hangs(&self, _: &CallContext, request: api::LimitHangsRequest) -> Result<Empty, XrlError> {

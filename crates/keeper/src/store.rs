@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::watch;
+
 /// Descriptors that one owner may have kept; one more is refused.
 pub(crate) const MOST_PER_OWNER: usize = 16_384;
 /// Octets of a note.
@@ -34,8 +36,19 @@ pub(crate) struct Kept {
 /// Owner and key to descriptor.
 #[derive(Debug)]
 pub(crate) struct Store {
-    kept: BTreeMap<(String, String), Kept>,
+    kept: BTreeMap<(String, String), Numbered>,
     most_per_owner: usize,
+    /// The number of the last descriptor.
+    last: u64,
+    /// How often something has changed.
+    changes: watch::Sender<u64>,
+}
+
+/// What is kept, with a number that no other has had.
+#[derive(Debug)]
+struct Numbered {
+    number: u64,
+    kept: Kept,
 }
 
 /// The owner has no room left.
@@ -45,7 +58,7 @@ pub(crate) struct Full;
 impl Store {
     /// Empty, with room for so many of each owner.
     pub(crate) fn new(most_per_owner: usize) -> Self {
-        Self { kept: BTreeMap::new(), most_per_owner }
+        Self { kept: BTreeMap::new(), most_per_owner, last: 0, changes: watch::Sender::new(0) }
     }
 
     /// Keeps a descriptor, in place of one under the same key.
@@ -54,7 +67,9 @@ impl Store {
         if !self.kept.contains_key(&slot) && self.of(owner).count() >= self.most_per_owner {
             return Err(Full);
         }
-        self.kept.insert(slot, kept);
+        self.last += 1;
+        self.kept.insert(slot, Numbered { number: self.last, kept });
+        self.changed();
         Ok(())
     }
 
@@ -67,7 +82,7 @@ impl Store {
 
     /// A copy of it. Its owner is back: it is not closed any more.
     pub(crate) fn get(&mut self, owner: &str, key: &str) -> Option<std::io::Result<OwnedFd>> {
-        let kept = self.kept.get_mut(&(owner.to_owned(), key.to_owned()))?;
+        let Numbered { kept, .. } = self.kept.get_mut(&(owner.to_owned(), key.to_owned()))?;
         let copy = kept.descriptor.as_fd().try_clone_to_owned();
         if copy.is_ok() {
             kept.deadline = None;
@@ -75,19 +90,30 @@ impl Store {
         Some(copy)
     }
 
+    /// A copy of it for somebody else: nothing changes for its owner.
+    pub(crate) fn copy(&self, owner: &str, key: &str) -> Option<std::io::Result<OwnedFd>> {
+        let Numbered { kept, .. } = self.kept.get(&(owner.to_owned(), key.to_owned()))?;
+        Some(kept.descriptor.as_fd().try_clone_to_owned())
+    }
+
     /// Closes it; whether there was one.
     pub(crate) fn drop_key(&mut self, owner: &str, key: &str) -> bool {
-        self.kept.remove(&(owner.to_owned(), key.to_owned())).is_some()
+        let was_there = self.kept.remove(&(owner.to_owned(), key.to_owned())).is_some();
+        if was_there {
+            self.changed();
+        }
+        was_there
     }
 
     /// Closes all that this owner has here.
     pub(crate) fn forget(&mut self, owner: &str) {
         self.kept.retain(|(name, _), _| name != owner);
+        self.changed();
     }
 
     /// Closes what the dead owner wanted closed; for the rest the time begins in which its next life has to ask.
     pub(crate) fn owner_died(&mut self, owner: &str, now: Instant) {
-        self.kept.retain(|(name, _), kept| {
+        self.kept.retain(|(name, _), Numbered { kept, .. }| {
             if name != owner {
                 return true;
             }
@@ -96,28 +122,45 @@ impl Store {
             kept.deadline = kept.deadline.or(hold.map(|hold| now + hold));
             true
         });
+        self.changed();
     }
 
     /// Closes what nobody has asked for in time; owner and key of each.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(String, String)> {
-        let due = self.kept.extract_if(.., |_, kept| kept.deadline.is_some_and(|deadline| deadline <= now));
-        due.map(|(slot, _)| slot).collect()
+        let is_due = |kept: &Kept| kept.deadline.is_some_and(|deadline| deadline <= now);
+        let due = self.kept.extract_if(.., |_, numbered| is_due(&numbered.kept));
+        let due: Vec<_> = due.map(|(slot, _)| slot).collect();
+        if !due.is_empty() {
+            self.changed();
+        }
+        due
     }
 
     /// When [`Self::expire`] has something to do next.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.kept.values().filter_map(|kept| kept.deadline).min()
+        self.kept.values().filter_map(|numbered| numbered.kept.deadline).min()
     }
 
     /// Owner, key and what is kept of all.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Kept)> {
-        self.kept.iter().map(|((owner, key), kept)| (owner.as_str(), key.as_str(), kept))
+        self.kept.iter().map(|((owner, key), Numbered { kept, .. })| (owner.as_str(), key.as_str(), kept))
     }
 
-    fn of(&self, owner: &str) -> impl Iterator<Item = &Kept> {
+    /// Key, number and what is kept of this owner, in the order of the keys.
+    pub(crate) fn of(&self, owner: &str) -> impl Iterator<Item = (&str, u64, &Kept)> {
         let from = (owner.to_owned(), String::new());
         let owner = owner.to_owned();
-        self.kept.range(from..).take_while(move |((name, _), _)| *name == owner).map(|(_, kept)| kept)
+        let theirs = self.kept.range(from..).take_while(move |((name, _), _)| *name == owner);
+        theirs.map(|((_, key), Numbered { number, kept })| (key.as_str(), *number, kept))
+    }
+
+    /// Says when something changes, of whomever it is.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 }
 

@@ -17,15 +17,16 @@ use std::{
 };
 
 use holdfast_api::keeper::v1::{
-    Empty, GetManyRequest, GetRequest, KeeperClient, LimitHangsRequest, ListenRequest, OnDeath as Fate,
-    PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest, State, UnlistenRequest,
+    Empty, GetManyRequest, GetOfRequest, GetRequest, KeeperClient, KeptChanges, KeptState, LimitHangsRequest,
+    ListenRequest, OfRequest, OnDeath as Fate, PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest,
+    State, UnlistenRequest,
 };
 use holdfast_process::{
     ConfigReader, End, HangLimit, Network, Process, Processes, Reads, Rights, User, formats::KEEPER_STATE,
     spawn_task,
 };
 use holdfast_xrl::{
-    Channel, Client, ErrorKind, Node, PeerIdentity,
+    Channel, Client, ErrorKind, Node, PeerIdentity, ReplyStream,
     component::v1::{ComponentClient, ProgressRequest},
 };
 use tokio::task::LocalSet;
@@ -53,7 +54,7 @@ fn keeper() -> Rc<Keeper> {
 }
 
 fn processes() -> Processes {
-    const fn process(name: &'static str, user: u32) -> Process {
+    const fn process(name: &'static str, user: u32, reads_kept_of: &'static [&'static str]) -> Process {
         Process {
             name,
             does: "does nothing",
@@ -64,14 +65,16 @@ fn processes() -> Processes {
             feeds: &[],
             end: End::Killed,
             reads: Reads::Config(ConfigReader::NOTHING),
+            reads_kept_of,
             routing: None,
             hang_limit: None,
             shows: &[],
             clears: &[],
         }
     }
-    static PROCESSES: [Process; 2] = [process("bgp", 0), process("transport", 1)];
-    Processes::new(&[&PROCESSES[0], &PROCESSES[1]]).expect("they agree")
+    static PROCESSES: [Process; 3] =
+        [process("bgp", 0, &[]), process("transport", 1, &[]), process("reader", 2, &["bgp"])];
+    Processes::new(&PROCESSES.each_ref()).expect("they agree")
 }
 
 fn keeper_in(runtime_directory: PathBuf) -> Rc<Keeper> {
@@ -96,6 +99,23 @@ fn bgp(keeper: &Keeper) -> KeeperClient {
     let (near, far) = pair().expect("a pair");
     keeper.attach("bgp", PID, far, "build".into()).expect("attached");
     KeeperClient::new(Channel::connect(near).expect("a channel"))
+}
+
+/// What a process calls the keeper with that may have copies of what is kept for `bgp`.
+fn reader(keeper: &Keeper) -> KeeperClient {
+    let (near, far) = pair().expect("a pair");
+    keeper.attach("reader", PID + 2, far, "build".into()).expect("attached");
+    KeeperClient::new(Channel::connect(near).expect("a channel"))
+}
+
+fn of(owner: &str) -> OfRequest {
+    OfRequest { owner: owner.into() }
+}
+
+/// The next changes of what a reader watches: keys with what became of them, and whether that is everything.
+async fn told(stream: &mut ReplyStream<KeptChanges>) -> (Vec<(String, KeptState)>, bool) {
+    let told = stream.next().await.expect("it goes on").expect("more");
+    (told.changes.iter().map(|change| (change.key.clone(), change.state())).collect(), told.complete)
 }
 
 /// What the manager calls the keeper with.
@@ -214,6 +234,87 @@ fn a_process_finds_what_is_its_own_and_gets_many_in_one_call() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         bgp.drop(GetRequest { key: "log".into() }).await.expect("dropped");
         bgp.get(GetRequest { key: "log".into() }).await.expect_err("gone");
+    });
+}
+
+#[test]
+fn copies_of_what_is_anothers_are_for_whom_the_descriptor_names_and_change_nothing() {
+    run(async {
+        let keeper = keeper();
+        let (bgp, reader, manager) = (bgp(&keeper), reader(&keeper), manager(&keeper));
+        let noted = PutRequest { note: "a secret".into(), ..put("log", Fate::Keep, 90_000) };
+        bgp.put(noted, vec![descriptor()]).await.expect("kept");
+        bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
+        reader.put(put("own", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
+        let get = |owner: &str, keys: &[&str]| GetOfRequest {
+            owner: owner.into(),
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        for (who, owner) in
+            [(&bgp, "reader"), (&bgp, "bgp"), (&manager, "bgp"), (&reader, "transport"), (&reader, "")]
+        {
+            let kind = |error: holdfast_xrl::XrlError| error.kind();
+            let denied = who.list_of(of(owner)).await.map(drop).map_err(kind);
+            assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
+            let denied = who.get_of(get(owner, &["log"])).await.map(drop).map_err(kind);
+            assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
+            let denied = who.watch_kept(of(owner)).next().await.map(drop).map_err(kind);
+            assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
+        }
+        keeper.store.borrow_mut().owner_died("bgp", Instant::now());
+        let due = keeper.next_deadline();
+        assert!(due.is_some(), "its time runs");
+        let listed = reader.list_of(of("bgp")).await.expect("a list").kept;
+        let listed: Vec<_> =
+            listed.iter().map(|kept| (&*kept.owner, &*kept.key, kept.note.as_deref())).collect();
+        assert_eq!(listed, [("bgp", "log", None), ("bgp", "session-1", None)]);
+        let (reply, copies) = reader.get_of(get("bgp", &["log", "none"])).await.expect("copies");
+        assert_eq!((reply.found, copies.len()), (vec![true, false], 1));
+        assert_eq!(keeper.next_deadline(), due, "its owner is still away");
+        let error =
+            reader.get_of(get("bgp", &["log"; 33])).await.expect_err("more than a frame has room for");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    });
+}
+
+#[test]
+fn who_watches_hears_all_and_then_every_change() {
+    run(async {
+        let keeper = keeper();
+        let (bgp, reader) = (bgp(&keeper), reader(&keeper));
+        let mut watched = reader.watch_kept(of("bgp"));
+        assert_eq!(told(&mut watched).await, (vec![], true), "that there is nothing is said, too");
+        for (key, fate) in [("log", Fate::Keep), ("log", Fate::Keep), ("half", Fate::Close)] {
+            bgp.put(put(key, fate, 9), vec![descriptor()]).await.expect("kept");
+        }
+        let expected =
+            [("log", KeptState::KeptPut), ("log", KeptState::KeptReplaced), ("half", KeptState::KeptPut)];
+        for (key, state) in expected {
+            assert_eq!(told(&mut watched).await, (vec![(key.to_owned(), state)], true));
+        }
+        keeper.store.borrow_mut().owner_died("bgp", Instant::now());
+        assert_eq!(told(&mut watched).await.0, [("half".to_owned(), KeptState::KeptDropped)]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        keeper.expire();
+        assert_eq!(told(&mut watched).await.0, [("log".to_owned(), KeptState::KeptDropped)]);
+    });
+}
+
+#[test]
+fn who_watches_keeps_no_keeper_from_being_replaced() {
+    run(async {
+        let keeper = keeper();
+        let (bgp, reader) = (bgp(&keeper), reader(&keeper));
+        bgp.put(put("log", Fate::Keep, 0), vec![descriptor()]).await.expect("kept");
+        let (mut listens, mut asleep) = (reader.watch_kept(of("bgp")), reader.watch_kept(of("bgp")));
+        assert_eq!(told(&mut listens).await.0.len(), 1);
+        keeper.leaving.set(true);
+        keeper.manager_changed.notify_waiters();
+        let mut channels = Vec::new();
+        keeper.release(&[PID, PID + 2], &mut channels).await.expect("nothing is under way");
+        let error = listens.next().await.expect_err("it has ended");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(told(&mut asleep).await.0.len(), 1, "what was said before is there");
     });
 }
 
@@ -420,6 +521,7 @@ fn a_process_has_the_hang_limit_of_its_descriptor() {
         end: End::Killed,
         hang_limit: Some(HangLimit::Exactly(Duration::from_millis(400))),
         reads: Reads::Config(ConfigReader::NOTHING),
+        reads_kept_of: &[],
         routing: None,
         shows: &[],
         clears: &[],

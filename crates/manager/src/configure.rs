@@ -10,9 +10,9 @@ use holdfast_config::{
     Config,
     schema::{ProcessSection, Vrf},
 };
-use holdfast_process::{ConfigureRequest, Process, Processes, Reads, Refit, policies};
+use holdfast_process::{ConfigureRequest, FilesToGive, Process, Processes, Reads, Refit, policies};
 use holdfast_sockets::settings;
-use holdfast_xrl::{Client, XrlError, scoped};
+use holdfast_xrl::{Channel, Client, XrlError, scoped};
 use prost::Message as _;
 use serde_json::Value;
 
@@ -110,13 +110,16 @@ pub(crate) async fn tell(
     process: &str,
     message: Message,
 ) -> Result<Vec<String>, XrlError> {
-    let ConfigureRequest { service, method, octets, secrets, refit, .. } = message.request;
+    let ConfigureRequest { service, method, octets, secrets, files, refit, .. } = message.request;
     let class = if service.class.is_empty() { process } else { service.class };
     let vrf = message.vrf.as_deref();
     // A process begins the instance of a VRF when it is told of it: that may not be there yet.
     let channel = manager.resolver.channel(&scoped(class, vrf), service, vrf.is_some()).await?;
     if let Some(secrets) = secrets {
         secrets::give(&secrets, &channel, manager).await?;
+    }
+    if let Some(files) = files {
+        give(files, &channel, manager).await?;
     }
     // What others answer has no fields.
     let reply: Configured = channel.call_encoded(method, octets).await?;
@@ -125,6 +128,16 @@ pub(crate) async fn tell(
         manager.supervisor.borrow_mut().leaves_out(process, reply.quarantined);
     }
     Ok(reply.ended)
+}
+
+/// Gives a process the files that it needs.
+async fn give(files: FilesToGive, channel: &Channel, manager: &Manager) -> Result<(), XrlError> {
+    let mut descriptors = Vec::new();
+    for file in files.files {
+        let (_, opened) = manager.keeper.open_file(file).await?;
+        descriptors.extend(opened);
+    }
+    channel.call::<(), ()>(files.method, &(), descriptors).await
 }
 
 /// Tells a process all of its configuration. A VRF that refuses its part, or does not answer, keeps no other from theirs.
@@ -182,6 +195,7 @@ mod tests {
             end: End::Killed,
             hang_limit: None,
             reads,
+            reads_kept_of: &[],
             routing: None,
             shows: &[],
             clears: &[],

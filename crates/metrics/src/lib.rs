@@ -37,6 +37,7 @@ pub static PROCESS: Process = Process {
     end: End::Killed,
     hang_limit: None,
     reads: Reads::Config(from_config::READER),
+    reads_kept_of: &[],
     routing: None,
     shows: &[],
     clears: &[],

@@ -94,11 +94,12 @@ impl<R: Shared> Reader<R> {
         self.key
     }
 
-    /// Changes whenever an entry was given another previous one.
-    pub fn rebased(&self) -> u64 {
-        let rebased = self.memory.load(REBASED);
+    /// Changes whenever an entry was given another previous one, or entries were collected: what is known of lists may not
+    /// hold any more.
+    pub fn lists(&self) -> u64 {
+        let lists = self.memory.load(REBASED).wrapping_add(self.memory.load(COLLECTED));
         self.memory.barrier();
-        rebased
+        lists
     }
 
     /// The sessions in the log. It takes time proportional to those that there can be.

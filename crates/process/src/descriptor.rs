@@ -43,6 +43,9 @@ pub struct Process {
     pub hang_limit: Option<HangLimit>,
     /// What it reads of the configuration.
     pub reads: Reads,
+    /// Processes of which it may have copies of what the keeper keeps for them (`keeper.v1`: `ListOf`, `GetOf`, `WatchKept`).
+    /// Their memory and their sockets are then its own, too.
+    pub reads_kept_of: &'static [&'static str],
     /// The routing protocol that it speaks, where it is one as those of others are: its role is `protocol`. It has a section,
     /// and speaks on the interfaces that are named there.
     pub routing: Option<Routing>,
@@ -188,6 +191,9 @@ impl Processes {
                 }
             }
         }
+        for process in list {
+            known(list, process, process.reads_kept_of)?;
+        }
         Ok(Self {
             configured: in_order(list, |process| process.after)?,
             replaced: in_order(list, |process| process.feeds)?,
@@ -210,17 +216,25 @@ impl Processes {
     }
 }
 
+/// Refuses names of processes that are not there.
+fn known(
+    list: &[&'static Process],
+    process: &Process,
+    names: &'static [&'static str],
+) -> Result<(), DescriptorError> {
+    match names.iter().find(|name| !list.iter().any(|other| other.name == **name)) {
+        Some(unknown) => Err(DescriptorError::Unknown(process.name, unknown)),
+        None => Ok(()),
+    }
+}
+
 /// Each after those that it names; else as they are listed.
 fn in_order(
     list: &[&'static Process],
     before: impl Fn(&Process) -> &'static [&'static str],
 ) -> Result<Arc<[&'static Process]>, DescriptorError> {
     for process in list {
-        if let Some(unknown) =
-            before(process).iter().find(|name| !list.iter().any(|other| other.name == **name))
-        {
-            return Err(DescriptorError::Unknown(process.name, unknown));
-        }
+        known(list, process, before(process))?;
     }
     let mut waiting = list.to_vec();
     let mut ordered: Vec<&'static Process> = Vec::new();
@@ -256,6 +270,7 @@ mod tests {
             feeds,
             end: End::Killed,
             reads: Reads::Config(ConfigReader::NOTHING),
+            reads_kept_of: &[],
             routing: None,
             shows: &[],
             hang_limit: None,

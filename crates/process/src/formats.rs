@@ -146,6 +146,7 @@ mod tests {
         end: End::Killed,
         hang_limit: None,
         reads: Reads::Config(ConfigReader::NOTHING),
+        reads_kept_of: &[],
         routing: None,
         shows: &[],
         clears: &[],

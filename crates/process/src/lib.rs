@@ -56,7 +56,9 @@ pub use listening::Listening;
 use metrics::Metrics;
 pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
 use profile::{Profile, ProfileService};
-pub use reads::{ConfigReader, ConfigureRequest, MakeRequests, Reads, Refit, Secrets, policies, seconds};
+pub use reads::{
+    ConfigReader, ConfigureRequest, FilesToGive, MakeRequests, Reads, Refit, Secrets, policies, seconds,
+};
 pub use sealed::{seal, unseal};
 
 /// Name of the operator's socket in the runtime directory.

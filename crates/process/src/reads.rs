@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
+use holdfast_api::keeper::v1::OpenFileRequest;
 use holdfast_config::{Config, OwnSection, schema::Vrf};
 use holdfast_xrl::{Configure, ServiceInfo, XrlError};
 use prost::Message;
@@ -64,6 +65,8 @@ pub struct ConfigureRequest {
     pub names_vrfs: bool,
     /// What the process is given before, if it has secrets.
     pub secrets: Option<Secrets>,
+    /// Files that the process is given before, if it needs some.
+    pub files: Option<FilesToGive>,
     /// The peers of the request that are to be refitted.
     pub refit: Vec<String>,
 }
@@ -78,6 +81,7 @@ impl ConfigureRequest {
             may_refuse: false,
             names_vrfs: false,
             secrets: None,
+            files: None,
             refit: Vec::new(),
         }
     }
@@ -96,10 +100,10 @@ impl ConfigureRequest {
 
 impl PartialEq for ConfigureRequest {
     fn eq(&self, other: &Self) -> bool {
-        let Self { service, method, octets, may_refuse, names_vrfs, secrets, refit } = self;
+        let Self { service, method, octets, may_refuse, names_vrfs, secrets, files, refit } = self;
         (service.id, method, octets) == (other.service.id, &other.method, &other.octets)
             && (may_refuse, names_vrfs) == (&other.may_refuse, &other.names_vrfs)
-            && (secrets, refit) == (&other.secrets, &other.refit)
+            && (secrets, files, refit) == (&other.secrets, &other.files, &other.refit)
     }
 }
 
@@ -108,6 +112,15 @@ impl fmt::Debug for ConfigureRequest {
         // The message may hold keys.
         f.debug_struct("ConfigureRequest").field("service", &self.service.name).finish_non_exhaustive()
     }
+}
+
+/// Files that the keeper opens, and the manager hands to the process, whose rights open none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FilesToGive {
+    /// Number of the method that takes the descriptors. Its request has no fields.
+    pub method: u32,
+    /// The files, in the order of the descriptors; as many as a call may carry at most.
+    pub files: Vec<OpenFileRequest>,
 }
 
 /// What only this process may know: it travels in sealed memory.

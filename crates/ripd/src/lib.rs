@@ -52,6 +52,7 @@ pub static PROCESS: Process = Process {
         check: Some(section::check),
         implied: None,
     }),
+    reads_kept_of: &[],
     routing: Some(Routing { distance: 120, datagrams: &DATAGRAMS, raw: &[] }),
     shows: &[
         Command { name: "routes", doc: "the routes of RIP, as neighbours are told of them" },

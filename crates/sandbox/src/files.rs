@@ -34,7 +34,7 @@ pub(crate) fn close(rights: &Rights, output: &[PathBuf]) -> Result<u32, RulesetE
     }
     let mut ruleset = ruleset.create()?;
     let open: Vec<(&Path, _)> = match &rights.files {
-        Files::Handed => Vec::new(),
+        Files::Handed | Files::HandedAndLocked => Vec::new(),
         Files::Configuration(directories) => {
             let kept = directories.iter().map(|path| (path.as_path(), configuration()));
             kept.chain(KERNEL.iter().map(|path| (path.as_ref(), reading()))).collect()

@@ -42,6 +42,8 @@ pub enum Network {
 pub enum Files {
     /// None.
     Handed,
+    /// None. Those that are handed over are read and written at any place, and locked.
+    HandedAndLocked,
     /// Those in these directories and below, for reading, writing and replacing; and, for reading, what the kernel says of
     /// processes and cgroups. Nothing is executed.
     Configuration(Vec<PathBuf>),

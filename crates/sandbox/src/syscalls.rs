@@ -94,6 +94,7 @@ fn allowed(rights: &Rights) -> Vec<Call> {
     }
     match rights.files {
         Files::Handed => lists.push(lists::DATA),
+        Files::HandedAndLocked => lists.extend([lists::DATA, lists::PLACES]),
         Files::Configuration(_) | Files::Output => lists.extend([lists::DATA, lists::FILES]),
         Files::Program(_) => lists.push(lists::PROGRAM),
     }

@@ -213,7 +213,9 @@ fn new(kind: SocketKind, protocol: u8) -> Result<OwnedFd, SocketError> {
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
         SocketKind::RawV4 => (AddressFamily::INET, SocketType::RAW, raw),
         SocketKind::RawV6 => (AddressFamily::INET6, SocketType::RAW, raw),
-        SocketKind::NetlinkRoute => return Err(Errno::PROTONOSUPPORT).step("opening a socket"),
+        SocketKind::NetlinkRoute | SocketKind::NetlinkNetfilter | SocketKind::NetlinkSockDiag => {
+            return Err(Errno::PROTONOSUPPORT).step("opening a socket");
+        }
     };
     rustix::net::socket_with(family, sort, SocketFlags::CLOEXEC, protocol).step("opening a socket")
 }

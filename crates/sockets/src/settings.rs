@@ -7,18 +7,23 @@ use std::net::{IpAddr, SocketAddr};
 use holdfast_api::{socket::v1 as api, transport::v1 as transport_api};
 use holdfast_config::{
     Config,
-    schema::{Bgp, Bmp, Cache, Peer, PeerAsn, Remote, Vrf},
+    schema::{Bgp, Bmp, Cache, Peer, PeerAsn, Remote, Store, Vrf},
 };
 use holdfast_types::octets;
 
-/// What is said for a table, without ports: those only the manager knows. Collectors and caches are dialled, and are nobody who is let in.
+/// What is said for a table, without ports: those only the manager knows. Collectors,
+/// caches and stores are dialled, and are nobody who is let in.
 pub fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let vrf = table.map(|vrf| vrf.name.as_str());
     let peers = config.peers(table).map(|peer| self::peer(peer, config));
     let collectors = config.bgp.iter().filter(|_| table.is_none()).flat_map(|bgp| &bgp.bmp);
     let is_ours = |process: &str| config.protocols.iter().all(|protocol| protocol.name != process);
     api::Configuration {
-        peers: peers.chain(collectors.map(collector)).chain(config.caches(table).iter().map(cache)).collect(),
+        peers: peers
+            .chain(collectors.map(collector))
+            .chain(config.caches(table).iter().map(cache))
+            .chain(config.store_servers(table).into_iter().flat_map(store))
+            .collect(),
         listen: listen(config, table),
         heard: heard(config),
         datagrams: packets::datagrams(config.routing(table), vrf),
@@ -124,6 +129,17 @@ pub fn cache(cache: &Cache) -> api::Peer {
         only_dialled: true,
         ..api::Peer::default()
     }
+}
+
+/// The bare sockets to the servers of a store.
+pub fn store(store: &Store) -> impl Iterator<Item = api::Peer> {
+    store.peer_names().map(|(name, server)| api::Peer {
+        name,
+        address: octets(server.ip()),
+        port: server.port().into(),
+        only_dialled: true,
+        ..api::Peer::default()
+    })
 }
 
 /// Networks of all sets of admission, whose members are heard without being peers.

@@ -6,7 +6,7 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{AdmissionSet, Bgp, Cache, DerFile, Peer, Rate, Retry, Transport, Trust, Vrf},
+    schema::{AdmissionSet, Bgp, Cache, DerFile, Peer, Rate, Retry, Store, Transport, Trust, Vrf},
 };
 use holdfast_process::{ConfigReader, ConfigureRequest, Secrets, seconds};
 use holdfast_sockets::settings;
@@ -19,7 +19,7 @@ const WITHOUT_HOLD_TIME: u32 = 86_400;
 pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| {
         let answers = config.metrics.is_some() || config.glass.is_some() || !config.xrl.listen.is_empty();
-        config.bgp.is_some() || answers || !config.rpki.caches.is_empty()
+        config.bgp.is_some() || answers || !config.rpki.caches.is_empty() || config.store.is_some()
     },
     requests: |config, table, _| {
         Ok(vec![ConfigureRequest {
@@ -49,7 +49,10 @@ fn secrets(config: &Config) -> Secrets {
 fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let peers = config.peers(table).map(|peer| self::peer(peer, config));
     let mut told = api::Configuration {
-        peers: peers.chain(config.caches(table).iter().map(cache)).collect(),
+        peers: peers
+            .chain(config.caches(table).iter().map(cache))
+            .chain(config.store_servers(table).into_iter().flat_map(store))
+            .collect(),
         listen: settings::listen(config, table).into_iter().map(settings::of_transport).collect(),
         vrfs: config.vrf_names(table),
         ..api::Configuration::default()
@@ -88,6 +91,16 @@ fn cache(cache: &Cache) -> api::Peer {
         role: "rpki".into(),
         ..addressed(settings::cache(cache))
     }
+}
+
+/// The servers of a store, which `replicator` is connected with and nobody else.
+fn store(store: &Store) -> impl Iterator<Item = api::Peer> {
+    settings::store(store).map(|socket| api::Peer {
+        transports: vec![protocol(store.transport).into()],
+        trust: store.transport.proves().then(|| trust(&store.trust)),
+        role: "replicator".into(),
+        ..addressed(socket)
+    })
 }
 
 /// Adds to a peer what it may use, and what it has to prove.

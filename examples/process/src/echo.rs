@@ -28,6 +28,7 @@ pub static PROCESS: Process = Process {
     end: End::Killed,
     hang_limit: None,
     reads: Reads::Section(OwnSection { key: "echo", table: &SECTION, check: None, implied: None }),
+    reads_kept_of: &[],
     routing: None,
     shows: &[Command { name: "words", doc: "what is said" }, Command { name: "count", doc: "how often" }],
     clears: &[Command { name: "answers", doc: "begins to count the answers anew" }],

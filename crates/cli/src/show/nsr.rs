@@ -5,7 +5,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_api::bgp::v1::{BgpClient, Empty, NsrReply, NsrSession};
+use holdfast_api::{
+    bgp::v1::{BgpClient, Empty, NsrReply, NsrSession},
+    replicator::v1::{self as replicator, ReplicatorClient, SessionStatus, Status},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,11 +21,109 @@ use crate::{
 pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let bgp: BgpClient = router.client("bgp").await?;
     let nsr = answer(bgp.show_nsr(Empty {})).await?;
-    match as_json {
-        true => line(out, &to_json(&nsr))?,
-        false => write(&nsr, out)?,
+    let store = match router.whole().client::<ReplicatorClient>("replicator").await {
+        Ok(replicator) => Some(answer(replicator.show(replicator::Empty {})).await?),
+        Err(Failure::NotRunning { .. }) => None,
+        Err(failure) => return Err(failure),
+    };
+    if as_json {
+        let mut value = to_json(&nsr);
+        if let Some(store) = &store {
+            value["store"] = store_json(store, router.vrf());
+        }
+        line(out, &value)?;
+    } else {
+        write(&nsr, out)?;
+        if let Some(store) = &store {
+            write_store(store, router.vrf(), out)?;
+        }
     }
     Ok(())
+}
+
+/// The sessions of a table.
+fn sessions<'a>(store: &'a Status, vrf: Option<&'a str>) -> impl Iterator<Item = &'a SessionStatus> {
+    store.sessions.iter().filter(move |session| session.vrf == vrf.unwrap_or_default())
+}
+
+fn remote(session: &SessionStatus) -> String {
+    holdfast_types::address(&session.remote_address).map_or_else(String::new, |address| address.to_string())
+}
+
+fn store_json(store: &Status, vrf: Option<&str>) -> Value {
+    let session = |session: &SessionStatus| {
+        json!({
+            "session": session.session,
+            "address": remote(session),
+            "protected": session.unprotected.is_empty() && store.protection == "full",
+            "reason": session.unprotected,
+            "gate": session.gate,
+            "received": session.received,
+            "sent": session.sent,
+            "waitingReceived": session.wanted_received.saturating_sub(session.received),
+            "waitingSent": session.wanted_sent.saturating_sub(session.sent),
+        })
+    };
+    json!({
+        "kind": store.store,
+        "server": store.server,
+        "protection": store.protection,
+        "phase": store.phase,
+        "trouble": store.trouble,
+        "silentMsec": store.silent_milliseconds.unwrap_or(0),
+        "lease": store.lease,
+        "epoch": store.epoch,
+        "incarnation": store.incarnation,
+        "generation": store.generation,
+        "batches": store.batches,
+        "octets": store.octets,
+        "batchesWaiting": store.waiting,
+        "octetsInStore": store.octets_in_store,
+        "losses": store.losses,
+        "gaps": store.gaps,
+        "segmentsHeld": store.held,
+        "missing": store.missing,
+        "sessions": sessions(store, vrf).map(session).collect::<Vec<_>>(),
+    })
+}
+
+fn write_store(store: &Status, vrf: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    let server = if store.server.is_empty() { String::new() } else { format!(" at {}", store.server) };
+    let lease = if store.lease { format!("epoch {}", store.epoch) } else { "no lease".to_owned() };
+    writeln!(
+        out,
+        "Store: {}{server}, protection {}, {}, {lease}",
+        store.store, store.protection, store.phase
+    )?;
+    let (held, stored) = (size(store.octets_in_store), size(store.octets));
+    writeln!(
+        out,
+        "Octets: {held} in the store, {stored} written; losses {}, gaps {}",
+        store.losses, store.gaps
+    )?;
+    if !store.trouble.is_empty() {
+        writeln!(out, "Trouble: {}", store.trouble)?;
+    }
+    for missing in &store.missing {
+        writeln!(out, "Not gated: {missing}")?;
+    }
+    writeln!(out, "Segments that wait: {}", store.held)?;
+    writeln!(out)?;
+    let mut table =
+        Table::new(&["Neighbor", "Gate", ">Received", ">Sent", ">Waits in", ">Waits out", "Why not"]);
+    for session in sessions(store, vrf) {
+        table.row([
+            or_dash(&remote(session)).to_owned(),
+            or_dash(&session.gate).to_owned(),
+            session.received.to_string(),
+            session.sent.to_string(),
+            session.wanted_received.saturating_sub(session.received).to_string(),
+            session.wanted_sent.saturating_sub(session.sent).to_string(),
+            session.unprotected.clone(),
+        ]);
+    }
+    table.write(out)
 }
 
 fn to_json(nsr: &NsrReply) -> Value {

@@ -57,7 +57,7 @@ fn cache(section: &Section<'_>, door: &tls::Door<'_>, names: &mut Names<'_>) -> 
     let name = section.required::<String>("name");
     let address = section.required::<IpAddr>("address");
     let local_address = section.optional::<IpAddr>("local-address");
-    let (transport, trust) = tls::cache(section, door);
+    let (transport, trust) = tls::server(section, door);
     let port = if transport == Transport::Tls { TLS_PORT } else { PORT };
     let port = section.number("port", 1..=u16::MAX, port);
     let preference = section.or("preference", 100);

@@ -65,8 +65,8 @@ pub(super) fn peer(
     (transports, trust)
 }
 
-/// The same for an RPKI cache, which has one transport.
-pub(super) fn cache(section: &Section<'_>, door: &Door<'_>) -> (Transport, Trust) {
+/// The same for an RPKI cache, or a store, which has one transport.
+pub(super) fn server(section: &Section<'_>, door: &Door<'_>) -> (Transport, Trust) {
     let words = [Transport::Tcp, Transport::Tls].map(|transport| (transport.name(), transport));
     let transport = section.word("transport", &words, Transport::Tcp);
     let trust = trust(section, door.files);

@@ -32,12 +32,12 @@ impl fmt::Debug for DerFile {
     }
 }
 
-/// A file with a private key, which is not shown in debug output.
+/// A file with a private key or a password, which is not shown in debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyFile {
     /// As in the configuration.
     pub file: String,
-    /// PKCS#8 or SEC1 as DER. Empty where nobody has read it ([`crate::parse`]).
+    /// PKCS#8 or SEC1 as DER, or the password. Empty where nobody has read it ([`crate::parse`]).
     pub contents: Arc<[u8]>,
 }
 

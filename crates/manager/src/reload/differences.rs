@@ -47,6 +47,12 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
         lines.push("local exceptions of [rpki] changed".to_owned());
     }
     compare(&mut lines, "RPKI caches", &old.rpki.caches, &new.rpki.caches, |cache| cache.name.clone());
+    match (&old.store, &new.store) {
+        (None, Some(_)) => lines.push("[nonstop.store] added".to_owned()),
+        (Some(_), None) => lines.push("[nonstop.store] removed".to_owned()),
+        (before, now) if before != now => lines.push("[nonstop.store] changed".to_owned()),
+        (_, _) => {}
+    }
     lines.extend(changes_of_signing(&old.bgpsec, &new.bgpsec));
     lines.extend(changes_of_door(old, new));
     if old.xrl.listen != new.xrl.listen {

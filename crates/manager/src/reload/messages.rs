@@ -83,6 +83,9 @@ fn differing(processes: &Processes, old: &Config, new: &Config, refit: &Refit) -
                 // It has them.
                 message.request.secrets = None;
             }
+            if same.is_some_and(|same| same.request.files == message.request.files) {
+                message.request.files = None;
+            }
             differing.push((name, message));
         }
     }

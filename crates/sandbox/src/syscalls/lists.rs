@@ -114,6 +114,9 @@ pub(super) const FILES: &[Call] = &[
     #[cfg(target_arch = "x86_64")] Any(SYS_unlink),
 ];
 
+/// Places of files, and who has them to itself.
+pub(super) const PLACES: &[Call] = &[Any(SYS_pread64), Any(SYS_pwrite64), Any(SYS_flock), Any(SYS_ftruncate)];
+
 /// What nobody has any use for who routes: the kernel's code, other processes' memory, name spaces, the machine.
 #[rustfmt::skip]
 pub(super) const DEADLY: &[c_long] = &[

@@ -1,0 +1,63 @@
+//! Where sessions are kept that outlive their host.
+
+use std::{marker::PhantomData, net::SocketAddr};
+
+use super::{KeyFile, Transport, Trust};
+use crate::{
+    describe::Type,
+    keyed::{Maybe, MaybeNumber, OneOf, keys, number, words},
+};
+
+const DIRECTORY: Type = Type::Text("absolute path", "/var/lib/holdfast/nonstop");
+
+words! {
+    /// What keeps sessions.
+    pub enum StoreKind = Redis "redis" {
+        /// A server that speaks the protocol of Redis.
+        Redis = "redis",
+        /// Files of this host.
+        File = "file",
+        /// Memory of the process that writes the store: it goes with that process.
+        Memory = "memory",
+    }
+}
+
+words! {
+    /// What becomes of sessions that the store cannot keep any more.
+    pub enum OnStoreLoss = Degrade "degrade" {
+        /// They go on, and end with this host.
+        Degrade = "degrade",
+        /// They end.
+        StepDown = "step-down",
+    }
+}
+
+keys! {
+    /// `[nonstop.store]`: where sessions are kept, so that they outlive this host.
+    pub struct Store {
+        "directory" directory: Option<String> = Maybe(DIRECTORY, "required for `\"file\"`"), Reload, "where the files of the store are, for `kind = \"file\"`; it has to be there";
+        "store-timeout" store_timeout: Option<u32> = MaybeNumber(1, 3600, "a third of the shortest hold time"), Reload, "seconds for which sessions wait for a store that does not answer";
+        "on-store-loss" on_store_loss: OnStoreLoss = OneOf::<OnStoreLoss>(PhantomData), Reload, "what follows then: `\"degrade\"`: sessions go on without protection; `\"step-down\"`: they end";
+        "lease-directory" lease_directory: Option<String> = Maybe(DIRECTORY, "the runtime directory"), Reload, "where the lock file `lease` is, which all routers of the machine share that may have these sessions; it has to be there";
+        "wait-replicas" wait_replicas: u8 = number!(0..=16, 0), Reload, "replicas of the server that have to have what is acknowledged, for `kind = \"redis\"`";
+        + /// What keeps them.
+        kind: StoreKind = StoreKind::Redis;
+        + /// Where servers listen, each once: the first that can be reached is asked. Of `"redis"`, one at least; else none.
+        addresses: Vec<SocketAddr> = Vec::new();
+        + /// As whom we log in; `None`: as the server's default user.
+        user: Option<String> = None;
+        + /// The password; `None`: we do not log in.
+        password: Option<KeyFile> = None;
+        + /// TCP or TLS.
+        transport: Transport = Transport::Tcp;
+        + /// What a server has to prove over TLS: never nothing there.
+        trust: Trust = Trust::default();
+    }
+}
+
+impl Store {
+    /// What those who connect its servers call each of them, in their order: no name of a BGP peer has a space.
+    pub fn peer_names(&self) -> impl Iterator<Item = (String, SocketAddr)> {
+        self.addresses.iter().map(|address| (format!("store {address}"), *address))
+    }
+}

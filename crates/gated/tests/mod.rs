@@ -1,0 +1,5 @@
+mod death;
+mod flows;
+mod kernels;
+mod segments;
+mod world;

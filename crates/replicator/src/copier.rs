@@ -1,0 +1,609 @@
+//! From a replication log to batches for the store: what the store lacks, in an order in which it may stop at any time.
+//!
+//! ```text
+//! objects of a log, the name of each behind that of the table:
+//!   log         what is the same for all sessions       s/7         session 7: which snapshot holds, …
+//!   s/7/in      octets of the peer                      s/7/out     octets to the peer that it may not have acknowledged
+//!   s/7/record  its record                              s/7/snap/3  its third snapshot
+//!   e/41        entry 41, and the number of the one before it
+//! ```
+//!
+//! A *pass* looks at all sessions once. It notes how far each has been told things, then copies what all peers have said, and
+//! then what they have been told. So the store never knows that a peer was told something whose cause it does not have.
+//!
+//! A snapshot takes many batches. Until the last of them the store has the snapshot before, and every octet since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_api::stored::v1 as stored;
+use holdfast_nsr::{Changed, EntryId, EntryNumber, Reader, SessionId, Shared, View};
+use holdfast_store::{Batch, MOST_OCTETS, MOST_OPERATIONS, Name, NoRoom, Operation};
+use prost::Message;
+
+/// Octets of a stream in one operation.
+const PART: usize = 64 << 10;
+
+/// How far the store has a session: offsets of its streams.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Mark {
+    pub(crate) id: SessionId,
+    /// Behind the octets of the peer that the store has, or need not have.
+    pub(crate) received: u64,
+    /// The same of the octets to the peer.
+    pub(crate) sent: u64,
+}
+
+/// What became of an attempt to fill a batch.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Filled {
+    /// There is more for another batch.
+    Full,
+    /// The pass is over: the store has what there was when it began.
+    All,
+}
+
+/// What of a session is in the store, or on its way there.
+#[derive(Debug)]
+struct Copied {
+    /// As it was written last; `None`: not yet.
+    written: Option<stored::Session>,
+    record: Vec<u8>,
+    received: u64,
+    sent: u64,
+    snapshot: Option<Copying>,
+}
+
+/// A snapshot that is being copied.
+#[derive(Copy, Clone, Debug)]
+struct Copying {
+    number: u32,
+    next_block: u32,
+    octets: u64,
+}
+
+impl Copied {
+    fn snapshot_in_store(&self) -> u32 {
+        self.written.as_ref().map_or(0, |written| written.snapshot)
+    }
+}
+
+/// Where a pass is.
+#[derive(Debug)]
+struct Pass {
+    views: Vec<View>,
+    /// Of how many of them the incoming octets are done, and then the rest.
+    received: usize,
+    sent: usize,
+    /// All lists are walked to their ends; these entries were met.
+    met: Option<BTreeSet<EntryNumber>>,
+    /// No session has changed under the hands, so all entries were met.
+    is_whole: bool,
+}
+
+/// Copies one log.
+#[derive(Debug)]
+pub(crate) struct Copier<R> {
+    reader: Reader<R>,
+    names: Names,
+    vrf: String,
+    has_log: bool,
+    sessions: BTreeMap<SessionId, Copied>,
+    /// Entries in the store, with the ones before them.
+    entries: BTreeMap<EntryNumber, u64>,
+    /// Of the log, when all lists were walked last.
+    walked: Option<u64>,
+    pass: Option<Pass>,
+    /// What is to be removed, the first last.
+    useless: Vec<Name>,
+    /// Sessions whose marks have moved with the batch that is being filled.
+    moved: BTreeSet<SessionId>,
+    /// Sessions that are not copied.
+    without: BTreeSet<SessionId>,
+}
+
+/// What stops the filling of a batch.
+enum Stop {
+    NoRoom,
+    Changed,
+}
+
+impl From<NoRoom> for Stop {
+    fn from(_: NoRoom) -> Self {
+        Self::NoRoom
+    }
+}
+
+impl From<Changed> for Stop {
+    fn from(_: Changed) -> Self {
+        Self::Changed
+    }
+}
+
+impl<R: Shared> Copier<R> {
+    /// Copies the log of a VRF, or of the default table, under names that begin with the table's.
+    pub(crate) fn new(reader: Reader<R>, table: &str, vrf: &str) -> Self {
+        Self {
+            reader,
+            names: Names(table.to_owned()),
+            vrf: vrf.to_owned(),
+            has_log: false,
+            sessions: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            walked: None,
+            pass: None,
+            useless: Vec::new(),
+            moved: BTreeSet::new(),
+            without: BTreeSet::new(),
+        }
+    }
+
+    /// The store has nothing: everything is copied anew.
+    pub(crate) fn restart(&mut self) {
+        self.sessions.clear();
+        self.entries.clear();
+        self.useless.clear();
+        self.moved.clear();
+        (self.walked, self.pass, self.has_log) = (None, None, false);
+    }
+
+    /// Sessions in the log now.
+    pub(crate) fn in_log(&self) -> Vec<SessionId> {
+        self.reader.sessions()
+    }
+
+    /// The record of a session, as it is now.
+    ///
+    /// # Errors
+    /// [`Changed`]: it is not in the log, or was just replaced.
+    pub(crate) fn record(&self, id: SessionId) -> Result<Vec<u8>, Changed> {
+        self.reader.record(&self.reader.view(id)?)
+    }
+
+    /// These sessions are not copied.
+    pub(crate) fn leave_out(&mut self, without: BTreeSet<SessionId>) {
+        self.without = without;
+    }
+
+    /// How far the sessions are whose marks have moved since this was asked last.
+    pub(crate) fn take_moved(&mut self) -> Vec<Mark> {
+        let moved = std::mem::take(&mut self.moved);
+        moved.into_iter().filter_map(|id| self.mark(id)).collect()
+    }
+
+    /// How far a session is in the store when all batches have arrived.
+    pub(crate) fn mark(&self, id: SessionId) -> Option<Mark> {
+        let copied = self.sessions.get(&id).filter(|copied| copied.written.is_some())?;
+        Some(Mark { id, received: copied.received, sent: copied.sent })
+    }
+
+    /// The offset up to which the octets of a peer have been read from its socket.
+    #[cfg(test)]
+    pub(crate) fn read_up_to(&self, id: SessionId) -> Option<u64> {
+        self.reader.view(id).ok().map(|view| view.incoming.1)
+    }
+
+    /// Octets that still lie in the socket, from this offset of the stream on. Nobody has read them, so they stand in no log.
+    /// False: there is more than the batch has room for.
+    pub(crate) fn peeked(&mut self, batch: &mut Batch, id: SessionId, from: u64, octets: &[u8]) -> bool {
+        let name = self.names.incoming(id);
+        let Some(copied) = self.sessions.get_mut(&id).filter(|copied| copied.written.is_some()) else {
+            return true;
+        };
+        let known = copied.received.checked_sub(from).and_then(|known| usize::try_from(known).ok());
+        let new = known.and_then(|known| octets.get(known..)).unwrap_or(&[]);
+        for part in new.chunks(PART) {
+            let at = copied.received;
+            if batch.push(Operation::Append { name, at, octets: part.to_vec() }).is_err() {
+                return false;
+            }
+            copied.received += part.len() as u64;
+            self.moved.insert(id);
+        }
+        true
+    }
+
+    /// Fills a batch with what the store lacks.
+    pub(crate) fn fill(&mut self, batch: &mut Batch) -> Filled {
+        match self.try_fill(batch) {
+            Ok(()) => Filled::All,
+            Err(NoRoom(_)) => Filled::Full,
+        }
+    }
+
+    fn try_fill(&mut self, batch: &mut Batch) -> Result<(), NoRoom> {
+        if !self.has_log {
+            let (formats, key) = (self.reader.formats(), self.reader.key().to_vec());
+            let log = stored::Log { formats, key, vrf: self.vrf.clone() };
+            batch.push(Operation::Put { name: self.names.log(), value: log.encode_to_vec() })?;
+            self.has_log = true;
+        }
+        while let Some(name) = self.useless.last() {
+            batch.push(Operation::Remove { name: *name })?;
+            self.useless.pop();
+        }
+        let mut pass = match self.pass.take() {
+            Some(pass) => pass,
+            None => self.begin_pass(batch)?,
+        };
+        let outcome = self.go_on(&mut pass, batch);
+        if outcome.is_err() {
+            self.pass = Some(pass);
+        }
+        outcome
+    }
+
+    fn begin_pass(&mut self, batch: &mut Batch) -> Result<Pass, NoRoom> {
+        let mut present = self.reader.sessions();
+        present.retain(|id| !self.without.contains(id));
+        let gone: Vec<_> = self.sessions.keys().copied().filter(|id| !present.contains(id)).collect();
+        for id in gone {
+            self.forget(batch, id)?;
+        }
+        // What is rebased or collected from here on is for the next pass.
+        let lists = self.reader.lists();
+        let views: Vec<View> = present.iter().filter_map(|id| self.reader.view(*id).ok()).collect();
+        let met = (self.walked != Some(lists)).then(BTreeSet::new);
+        self.walked = Some(lists);
+        let is_whole = views.len() == present.len();
+        Ok(Pass { views, received: 0, sent: 0, met, is_whole })
+    }
+
+    /// The session has left the log.
+    fn forget(&mut self, batch: &mut Batch, id: SessionId) -> Result<(), NoRoom> {
+        let Some(copied) = self.sessions.get(&id) else { return Ok(()) };
+        let names = &self.names;
+        if copied.written.is_some() {
+            // First of all: without it the rest means nothing.
+            batch.push(Operation::Remove { name: names.session(id) })?;
+        }
+        {
+            self.useless.extend([names.incoming(id), names.outgoing(id), names.record(id)]);
+            let snapshot = copied.snapshot_in_store();
+            self.useless.extend((snapshot != 0).then(|| names.snapshot(id, snapshot)));
+        }
+        self.useless.extend(copied.snapshot.map(|copying| names.snapshot(id, copying.number)));
+        self.sessions.remove(&id);
+        self.moved.remove(&id);
+        Ok(())
+    }
+
+    fn go_on(&mut self, pass: &mut Pass, batch: &mut Batch) -> Result<(), NoRoom> {
+        for at in pass.received..pass.views.len() {
+            let view = pass.views[at];
+            // What has changed is looked at by the next pass.
+            match self.copy_snapshot(batch, &view).and_then(|()| self.copy_received(batch, &view)) {
+                Ok(()) | Err(Stop::Changed) => pass.received = at + 1,
+                Err(Stop::NoRoom) => return self.no_room(),
+            }
+        }
+        for at in pass.sent..pass.views.len() {
+            let view = pass.views[at];
+            match self.copy_sent(batch, &view, pass.met.as_mut()) {
+                Ok(()) => {}
+                Err(Stop::Changed) => pass.is_whole = false,
+                Err(Stop::NoRoom) => return self.no_room(),
+            }
+            pass.sent = at + 1;
+        }
+        match pass.met.take() {
+            Some(met) if pass.is_whole => self.keep_entries(&met),
+            // Not all could be walked: once more.
+            Some(_) => self.walked = None,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn no_room(&self) -> Result<(), NoRoom> {
+        Err(NoRoom(Operation::Adopt))
+    }
+
+    /// What is known of a session; of a new one nothing is in the store.
+    fn copied(&mut self, view: &View, batch: &mut Batch) -> Result<&mut Copied, NoRoom> {
+        use std::collections::btree_map::Entry;
+        match self.sessions.entry(view.id) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let (received, sent) = (view.incoming.0, view.outgoing.0);
+                let begin = |name, at| Operation::Begin { name, at };
+                let names = &self.names;
+                let begun = [begin(names.incoming(view.id), received), begin(names.outgoing(view.id), sent)];
+                push_all(batch, begun)?;
+                let new = Copied { written: None, record: Vec::new(), received, sent, snapshot: None };
+                Ok(entry.insert(new))
+            }
+        }
+    }
+
+    /// Copies the snapshot that holds, if the store does not have it.
+    fn copy_snapshot(&mut self, batch: &mut Batch, view: &View) -> Result<(), Stop> {
+        let copied = self.copied(view, batch)?;
+        let in_store = copied.snapshot_in_store();
+        let other = copied.snapshot.take_if(|copying| copying.number != view.snapshot);
+        let begun = copied.snapshot;
+        self.useless.extend(other.map(|other| self.names.snapshot(view.id, other.number)));
+        if view.snapshot == 0 || view.snapshot == in_store {
+            return Ok(());
+        }
+        let name = self.names.snapshot(view.id, view.snapshot);
+        let mut copying = match begun {
+            Some(copying) => copying,
+            None => {
+                batch.push(Operation::Begin { name, at: 0 })?;
+                Copying { number: view.snapshot, next_block: 0, octets: 0 }
+            }
+        };
+        let outcome = self.copy_blocks(batch, view, &mut copying, name);
+        self.copied(view, batch)?.snapshot = Some(copying);
+        outcome
+    }
+
+    fn copy_blocks(
+        &mut self,
+        batch: &mut Batch,
+        view: &View,
+        copying: &mut Copying,
+        name: Name,
+    ) -> Result<(), Stop> {
+        while copying.next_block < view.snapshot_blocks {
+            let records = self.reader.snapshot_block(view, copying.next_block)?;
+            if !records.is_empty() {
+                let octets = records.to_vec();
+                let length = octets.len() as u64;
+                batch.push(Operation::Append { name, at: copying.octets, octets })?;
+                copying.octets += length;
+            }
+            copying.next_block += 1;
+        }
+        Ok(())
+    }
+
+    /// Copies what the peer has said.
+    fn copy_received(&mut self, batch: &mut Batch, view: &View) -> Result<(), Stop> {
+        let name = self.names.incoming(view.id);
+        let session = self.names.session(view.id);
+        let copied = self.copied(view, batch)?;
+        if copied.received < view.incoming.0 {
+            if !copied.has_snapshot(view) {
+                // What lies between is in a snapshot that the store does not have yet.
+                return Err(Stop::Changed);
+            }
+            // What lies between is in the snapshot, or has no effect.
+            let begin = Operation::Begin { name, at: view.incoming.0 };
+            match &copied.written {
+                None => batch.push(begin)?,
+                // Which snapshot holds, and from where on octets count, is said with it.
+                Some(written) => {
+                    let mut value = written.clone();
+                    let before = copied.adopt_snapshot(view, &mut value);
+                    push_all(batch, [begin, Operation::Put { name: session, value: value.encode_to_vec() }])?;
+                    copied.written = Some(value);
+                    copied.snapshot = None;
+                    self.useless.extend(before.map(|number| self.names.snapshot(view.id, number)));
+                    self.moved.insert(view.id);
+                }
+            }
+            self.copied(view, batch)?.received = view.incoming.0;
+        }
+        let end = self.reader.received(view)?;
+        loop {
+            let at = self.copied(view, batch)?.received;
+            if at >= end {
+                return Ok(());
+            }
+            let mut octets = Vec::new();
+            self.reader.incoming(view, at..end, PART, &mut octets)?;
+            let length = octets.len() as u64;
+            batch.push(Operation::Append { name, at, octets })?;
+            self.copied(view, batch)?.received = at + length;
+            self.moved.insert(view.id);
+        }
+    }
+
+    /// Copies what the peer has been told, with the entries that say so, and what else is known of the session.
+    fn copy_sent(
+        &mut self,
+        batch: &mut Batch,
+        view: &View,
+        met: Option<&mut BTreeSet<EntryNumber>>,
+    ) -> Result<(), Stop> {
+        let passed = self.copy_entries(batch, view, met)?;
+        let (name, record_name) = (self.names.outgoing(view.id), self.names.record(view.id));
+        let copied = self.copied(view, batch)?;
+        if copied.sent < view.outgoing.0 {
+            // The peer has acknowledged what lies between.
+            batch.push(Operation::Begin { name, at: view.outgoing.0 })?;
+            copied.sent = view.outgoing.0;
+        }
+        loop {
+            let at = self.copied(view, batch)?.sent;
+            if at >= view.outgoing.1 {
+                break;
+            }
+            let mut octets = Vec::new();
+            self.reader.outgoing(view, at..view.outgoing.1, PART, &mut octets)?;
+            let length = octets.len() as u64;
+            batch.push(Operation::Append { name, at, octets })?;
+            self.copied(view, batch)?.sent = at + length;
+        }
+        let record = self.reader.record(view)?;
+        let copied = self.copied(view, batch)?;
+        if copied.record != record {
+            batch.push(Operation::Put { name: record_name, value: record.clone() })?;
+            copied.record = record;
+        }
+        self.write_session(batch, view, passed)
+    }
+
+    fn write_session(&mut self, batch: &mut Batch, view: &View, passed: u64) -> Result<(), Stop> {
+        let names = &self.names;
+        let (session, incoming) = (names.session(view.id), names.incoming(view.id));
+        let outgoing = names.outgoing(view.id);
+        let Some(copied) = self.sessions.get_mut(&view.id) else { return Err(Stop::Changed) };
+        let mut value = copied.written.clone().unwrap_or_default();
+        let has_snapshot = copied.has_snapshot(view) && copied.received >= view.incoming.0;
+        if copied.written.is_none() && !has_snapshot {
+            // It is not known to the store before it is whole.
+            return Err(Stop::Changed);
+        }
+        let before = if has_snapshot { copied.adopt_snapshot(view, &mut value) } else { None };
+        (value.unacknowledged, value.outgoing, value.passed) = (view.outgoing.0, view.outgoing.1, passed);
+        value.numbers = view.numbers.to_vec();
+        if copied.written.as_ref() == Some(&value) {
+            return Ok(());
+        }
+        let put = Operation::Put { name: session, value: value.encode_to_vec() };
+        let trims = [(incoming, value.incoming), (outgoing, value.unacknowledged)];
+        push_all(batch, [put].into_iter().chain(trims.map(|(name, to)| Operation::Trim { name, to })))?;
+        if has_snapshot {
+            copied.snapshot = None;
+        }
+        copied.written = Some(value);
+        self.useless.extend(before.map(|number| self.names.snapshot(view.id, number)));
+        self.moved.insert(view.id);
+        Ok(())
+    }
+
+    /// Copies the entries that a session has passed, the oldest first; the number of the last.
+    fn copy_entries(
+        &mut self,
+        batch: &mut Batch,
+        view: &View,
+        mut met: Option<&mut BTreeSet<EntryNumber>>,
+    ) -> Result<u64, Stop> {
+        let (mut at, mut new, mut last) = (view.passed, Vec::new(), 0);
+        let mut above: Option<(EntryId, EntryNumber)> = None;
+        let outcome = loop {
+            let head = (at != EntryId::NONE).then(|| self.reader.entry_head(view, at)).transpose();
+            let Ok(head) = head else { break Err(Stop::Changed) };
+            let number = head.map_or(0, |(number, _)| number.0);
+            match above {
+                None => last = number,
+                // Also one that is there goes once more if there is another before it now.
+                Some((id, of)) if self.entries.get(&of) != Some(&number) => new.push((id, of, number)),
+                Some(_) => {}
+            }
+            let Some((number, previous)) = head else { break Ok(()) };
+            let is_known = match &mut met {
+                // What is behind it has been walked already.
+                Some(met) => !met.insert(number),
+                None => self.entries.contains_key(&number),
+            };
+            if is_known {
+                break Ok(());
+            }
+            above = Some((at, number));
+            at = previous;
+        };
+        if let Err(stop) = outcome {
+            let walked = new.into_iter().map(|(_, number, _)| number).chain(above.map(|(_, number)| number));
+            walked.for_each(|number| {
+                met.iter_mut().for_each(|met| {
+                    met.remove(&number);
+                });
+            });
+            return Err(stop);
+        }
+        while let Some(entry) = new.pop() {
+            if let Err(stop) = self.copy_entry(batch, view, entry) {
+                // Those were met, and are not there: the next walk is not to stop at them.
+                for (_, number, _) in new.into_iter().chain([entry]) {
+                    met.iter_mut().for_each(|met| {
+                        met.remove(&number);
+                    });
+                }
+                return Err(stop);
+            }
+        }
+        Ok(last)
+    }
+
+    fn copy_entry(
+        &mut self,
+        batch: &mut Batch,
+        view: &View,
+        (id, number, previous): (EntryId, EntryNumber, u64),
+    ) -> Result<(), Stop> {
+        let value = stored::Entry { previous, octets: self.reader.entry(view, id)? }.encode_to_vec();
+        batch.push(Operation::Put { name: self.names.entry(number.0), value })?;
+        self.entries.insert(number, previous);
+        Ok(())
+    }
+
+    /// Removes all other entries.
+    fn keep_entries(&mut self, met: &BTreeSet<EntryNumber>) {
+        let names = &self.names;
+        let gone: Vec<_> = self.entries.keys().copied().filter(|number| !met.contains(number)).collect();
+        self.useless.extend(gone.iter().map(|number| names.entry(number.0)));
+        self.entries.retain(|number, _| met.contains(number));
+    }
+}
+
+impl Copied {
+    /// Whether the snapshot that holds is in the store, or copied there as a whole.
+    fn has_snapshot(&self, view: &View) -> bool {
+        let copying = self.snapshot.filter(|copying| copying.number == view.snapshot);
+        let is_copied = copying.is_some_and(|copying| copying.next_block == view.snapshot_blocks);
+        view.snapshot == 0 || view.snapshot == self.snapshot_in_store() || is_copied
+    }
+
+    /// From now on this snapshot holds; the number of the one before, which is useless then.
+    fn adopt_snapshot(&self, view: &View, value: &mut stored::Session) -> Option<u32> {
+        let before = Some(value.snapshot).filter(|before| *before != 0 && *before != view.snapshot);
+        (value.snapshot, value.incoming) = (view.snapshot, view.incoming.0);
+        before
+    }
+}
+
+/// All of these, or none.
+fn push_all(batch: &mut Batch, operations: impl IntoIterator<Item = Operation>) -> Result<(), NoRoom> {
+    let operations: Vec<_> = operations.into_iter().collect();
+    let octets: usize = operations.iter().map(Operation::octets).sum();
+    let fits = batch.octets() + octets <= MOST_OCTETS
+        && batch.operations().len() + operations.len() <= MOST_OPERATIONS;
+    if !fits {
+        return Err(NoRoom(Operation::Adopt));
+    }
+    operations.into_iter().try_for_each(|operation| batch.push(operation))
+}
+
+/// Names of a table's objects.
+#[derive(Clone, Debug)]
+pub(crate) struct Names(pub(crate) String);
+
+impl Names {
+    pub(crate) fn log(&self) -> Name {
+        self.name("log")
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Name {
+        self.name(&format!("s/{}", id.0))
+    }
+
+    pub(crate) fn record(&self, id: SessionId) -> Name {
+        self.name(&format!("s/{}/record", id.0))
+    }
+
+    pub(crate) fn incoming(&self, id: SessionId) -> Name {
+        self.name(&format!("s/{}/in", id.0))
+    }
+
+    pub(crate) fn outgoing(&self, id: SessionId) -> Name {
+        self.name(&format!("s/{}/out", id.0))
+    }
+
+    pub(crate) fn snapshot(&self, id: SessionId, number: u32) -> Name {
+        self.name(&format!("s/{}/snap/{number}", id.0))
+    }
+
+    pub(crate) fn entry(&self, number: u64) -> Name {
+        self.name(&format!("e/{number}"))
+    }
+
+    fn name(&self, name: &str) -> Name {
+        Name::new(format!("{}/{name}", self.0).as_bytes()).expect("a table's number and this are short")
+    }
+}
+
+#[cfg(test)]
+mod tests;

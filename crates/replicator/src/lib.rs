@@ -1,0 +1,65 @@
+//! The process `replicator`: copies the replication log of `bgp` to a store outside of this host.
+//!
+//! It has no rights, dials nobody and opens no file. The keeper gives it copies of what `bgp` has there, `transport.v1` its
+//! connections to the store, and the manager the files.
+
+mod copier;
+mod engine;
+mod from_config;
+mod lease;
+mod link;
+mod local;
+mod metrics;
+mod replicator;
+mod service;
+mod table;
+mod tasks;
+mod writer;
+
+use std::rc::Rc;
+
+use holdfast_api::replicator::v1::{ReplicatorClient, ReplicatorDispatcher};
+use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_xrl::Client;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{replicator::Replicator, service::ReplicatorService, tasks::Tasks};
+
+/// What the process is.
+pub static PROCESS: Process = Process {
+    name: "replicator",
+    does: "copies the replication log to a store",
+    user: User::Own(11),
+    rights: Rights {
+        capabilities: CapabilitySet::empty(),
+        network: Network::Handed,
+        files: Files::HandedAndLocked,
+        real_time: false,
+    },
+    services: &[ReplicatorClient::SERVICE],
+    after: &["transport", "gate"],
+    feeds: &[],
+    end: End::Killed,
+    hang_limit: None,
+    reads: Reads::Config(from_config::READER),
+    reads_kept_of: &["bgp"],
+    routing: None,
+    shows: &[],
+    clears: &[],
+};
+
+/// The life of the process: until SIGTERM, or the end of the keeper.
+///
+/// # Errors
+/// SIGTERM cannot be waited for.
+pub async fn run(boot: Boot) -> anyhow::Result<()> {
+    let mut end = signal(SignalKind::terminate())?;
+    let tasks = Tasks::begin(boot.keeper.clone(), boot.resolver.clone()).await?;
+    metrics::register(&boot.metrics, &tasks);
+    spawn_task(Rc::clone(&tasks).follow_keeper());
+    spawn_task(Rc::clone(&tasks).run());
+    boot.node.serve(ReplicatorDispatcher::new(ReplicatorService { given: Replicator::default(), tasks }));
+    boot.join();
+    end.recv().await;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! `replicator.v1`.
+
+use std::{os::fd::OwnedFd, rc::Rc, time::Instant};
+
+use holdfast_api::replicator::v1::{Configuration, Empty, ReplicatorServer, SessionStatus, Status};
+use holdfast_gate::SlotState;
+use holdfast_xrl::{CallContext, XrlError};
+
+use crate::{engine::Engine, replicator::Replicator, tasks::Tasks, writer::Phase};
+
+/// Serves `replicator.v1`.
+pub(crate) struct ReplicatorService {
+    pub(crate) given: Replicator,
+    pub(crate) tasks: Rc<Tasks>,
+}
+
+impl ReplicatorServer for ReplicatorService {
+    async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        let (password, files) = self.given.given()?;
+        self.tasks.engine.borrow_mut().configure(request, &password, files);
+        self.tasks.configured().await;
+        Ok(Empty {})
+    }
+
+    async fn keep(&self, _: &CallContext, _: Empty, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        self.given.keep(fds)?;
+        Ok(Empty {})
+    }
+
+    async fn files(&self, _: &CallContext, _: Empty, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        self.given.take(fds)?;
+        Ok(Empty {})
+    }
+
+    async fn show(&self, _: &CallContext, _: Empty) -> Result<Status, XrlError> {
+        Ok(status(&mut self.tasks.engine.borrow_mut()))
+    }
+}
+
+fn status(engine: &mut Engine) -> Status {
+    let silent = engine.silent(Instant::now());
+    let held = engine.marks().map_or(0, |marks| marks.held());
+    let writer = &engine.writer;
+    Status {
+        protection: engine.protection.word().into(),
+        store: match engine.configuration.kind() {
+            holdfast_api::replicator::v1::Kind::Unspecified => "",
+            holdfast_api::replicator::v1::Kind::Redis => "redis",
+            holdfast_api::replicator::v1::Kind::File => "file",
+            holdfast_api::replicator::v1::Kind::Memory => "memory",
+        }
+        .into(),
+        server: engine.server.clone().unwrap_or_default(),
+        phase: word(writer.phase()).into(),
+        trouble: engine.trouble.as_ref().map(ToString::to_string).unwrap_or_default(),
+        silent_milliseconds: (!silent.is_zero())
+            .then(|| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
+        lease: engine.lease.is_some(),
+        epoch: writer.epoch(),
+        incarnation: writer.incarnation(),
+        generation: writer.generation(),
+        batches: engine.batches,
+        octets: engine.octets,
+        waiting: writer.waiting() as u64,
+        octets_in_store: writer.octets_in_store(),
+        losses: writer.losses(),
+        gaps: engine.gaps,
+        held,
+        missing: engine.missing.clone(),
+        sessions: sessions(engine),
+    }
+}
+
+fn sessions(engine: &mut Engine) -> Vec<SessionStatus> {
+    let tables = std::mem::take(&mut engine.tables);
+    let marks = engine.marks();
+    let all = tables.iter().flat_map(|table| {
+        let sessions = marks.map(|marks| table.sessions(&marks)).unwrap_or_default();
+        sessions.into_iter().map(|session| SessionStatus {
+            vrf: table.vrf.clone(),
+            session: session.id.0,
+            remote_address: session
+                .remote
+                .map(|address| match address.to_ipv4_mapped() {
+                    Some(address) => address.octets().to_vec(),
+                    None => address.octets().to_vec(),
+                })
+                .unwrap_or_default(),
+            gate: match session.state {
+                None | Some(SlotState::Free) => "",
+                Some(SlotState::Open) => "open",
+                Some(SlotState::Gated) => "gated",
+                Some(SlotState::Closed) => "closed",
+            }
+            .into(),
+            unprotected: session.lacks.map(|lacks| lacks.text().to_owned()).unwrap_or_default(),
+            received: session.received,
+            sent: session.sent,
+            wanted_received: session.wanted.0,
+            wanted_sent: session.wanted.1,
+        })
+    });
+    let all = all.collect();
+    engine.tables = tables;
+    all
+}
+
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Down => "down",
+        Phase::Asking => "asking",
+        Phase::Claiming => "claiming",
+        Phase::Copying => "copying",
+        Phase::Whole => "whole",
+        Phase::Fenced => "fenced",
+    }
+}

@@ -1,0 +1,424 @@
+//! One table of `bgp`: its log, the sockets of its sessions, and how far each of them is.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use holdfast_api::bgp::v1::HeldSession;
+use holdfast_gate::{Claim, Connection, Gating, Marks, SlotState};
+use holdfast_nsr::{Reader, SessionId, Shared};
+use holdfast_sys::{memory::ForeignMemory, tcp};
+use prost::Message;
+use rustix::net::{RecvFlags, recv, sockopt};
+
+use crate::copier::{Copier, Mark};
+
+/// Octets of a socket that are looked at at once.
+pub(crate) const PEEKED: usize = 256 << 10;
+
+/// The log of `bgp`, mapped beside its writer.
+#[derive(Debug)]
+pub(crate) struct LogMemory(ForeignMemory);
+
+impl Shared for LogMemory {
+    fn len(&self) -> usize {
+        self.0.octets()
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> u64 {
+        self.0.load(at)
+    }
+
+    fn copy(&self, at: usize, into: &mut [u8]) {
+        self.0.copy(at, into);
+    }
+}
+
+/// The socket of a session.
+#[derive(Debug)]
+struct Socket {
+    /// Of the descriptor at the keeper.
+    number: u64,
+    descriptor: OwnedFd,
+    connection: Connection,
+    /// Who dials has the SYN counted among the octets that it has sent.
+    dialled: u64,
+}
+
+/// Why a session is not protected by the store.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unprotected {
+    /// Its socket is not known yet.
+    NoSocket,
+    /// The door carries its connection, which ends with the door.
+    Carried,
+    /// The gate has not seen it yet.
+    Unseen,
+    /// Its connection is older than the gate.
+    Older,
+    /// The store does not have it yet.
+    NotCopied,
+    /// There are more sessions than marks.
+    NoSlot,
+}
+
+impl Unprotected {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NoSocket => "its socket is not known yet",
+            Self::Carried => "its connection is carried by the process transport (TLS or QUIC)",
+            Self::Unseen => "the gate has not seen its connection yet",
+            Self::Older => "its connection is older than the gate: it is protected once it has begun anew",
+            Self::NotCopied => "the store does not have it yet",
+            Self::NoSlot => "there are too many sessions",
+        }
+    }
+}
+
+/// A log, and which it is.
+#[derive(Debug)]
+struct MappedLog {
+    /// Of the descriptor at the keeper.
+    number: u64,
+    file: File,
+    copier: Copier<LogMemory>,
+}
+
+/// What a descriptor is of, whoever has it, and whatever the keeper calls it.
+type File = (u64, u64);
+
+fn file(descriptor: &OwnedFd) -> Option<File> {
+    rustix::fs::fstat(descriptor).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// A table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Empty: the default table.
+    pub(crate) vrf: String,
+    /// Its number in marks.
+    number: u32,
+    /// Where BGP listens.
+    port: u16,
+    /// What the keeper has of it, by key, each with its number.
+    pub(crate) kept: BTreeMap<String, u64>,
+    log: Option<MappedLog>,
+    /// Why there is none.
+    pub(crate) trouble: Option<String>,
+    sockets: BTreeMap<SessionId, Socket>,
+    /// Sessions whose connections the door carries.
+    carried: BTreeMap<SessionId, u64>,
+    slots: BTreeMap<SessionId, Claim>,
+    confirmed: BTreeMap<SessionId, Mark>,
+    /// Of each session the offsets at which its socket began to count.
+    origins: BTreeMap<SessionId, (u64, u64)>,
+}
+
+/// The words of a key of the keeper: which descriptor of which table.
+fn split(key: &str) -> (&str, &str) {
+    key.split_once('@').unwrap_or((key, ""))
+}
+
+fn session_of(name: &str) -> Option<SessionId> {
+    name.strip_prefix("session-")?.parse().ok().map(SessionId)
+}
+
+impl Table {
+    pub(crate) fn new(vrf: &str, number: u32, port: u16) -> Self {
+        Self {
+            vrf: vrf.to_owned(),
+            number,
+            port,
+            kept: BTreeMap::new(),
+            log: None,
+            trouble: None,
+            sockets: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a key of the keeper is this table's.
+    pub(crate) fn owns(&self, key: &str) -> bool {
+        let (name, vrf) = split(key);
+        vrf == self.vrf && (name == "log" || session_of(name).is_some())
+    }
+
+    /// What the keeper has under a key now; 0: nothing.
+    pub(crate) fn noted(&mut self, key: String, number: u64) {
+        let id = session_of(split(&key).0);
+        if number != 0 {
+            self.kept.insert(key, number);
+            return;
+        }
+        self.kept.remove(&key);
+        if let Some(id) = id {
+            self.sockets.remove(&id);
+            self.carried.remove(&id);
+        }
+    }
+
+    /// Keys whose descriptors are not here yet, or are others by now.
+    pub(crate) fn wanted(&self) -> Vec<(String, u64)> {
+        let has = |key: &str, number: u64| match session_of(split(key).0) {
+            Some(id) => {
+                self.sockets.get(&id).is_some_and(|socket| socket.number == number)
+                    || self.carried.get(&id) == Some(&number)
+            }
+            None => self.log.as_ref().is_some_and(|log| log.number == number),
+        };
+        let missing = self.kept.iter().filter(|(key, number)| !has(key, **number));
+        missing.map(|(key, number)| (key.clone(), *number)).collect()
+    }
+
+    /// Takes a descriptor of the keeper. True: it is another log, and nothing of what the store has belongs to it.
+    pub(crate) fn take(&mut self, key: &str, number: u64, descriptor: OwnedFd) -> bool {
+        match session_of(split(key).0) {
+            Some(id) => {
+                self.take_socket(id, number, descriptor);
+                false
+            }
+            None => {
+                let Some(file) = file(&descriptor) else { return false };
+                if let Some(log) = self.log.as_mut().filter(|log| log.file == file) {
+                    // Another keeper counts anew.
+                    log.number = number;
+                    return false;
+                }
+                let reader = ForeignMemory::from_descriptor(&descriptor)
+                    .map_err(|error| error.to_string())
+                    .and_then(|memory| Reader::new(LogMemory(memory)).map_err(|error| error.to_string()));
+                match reader {
+                    Ok(reader) => {
+                        self.trouble = None;
+                        let copier = Copier::new(reader, &self.number.to_string(), &self.vrf);
+                        self.log = Some(MappedLog { number, file, copier });
+                    }
+                    Err(error) => {
+                        self.trouble = Some(format!("the log cannot be read: {error}"));
+                        self.log = None;
+                        // Not to be asked for again.
+                        self.kept.remove(key);
+                    }
+                }
+                self.origins.clear();
+                self.leave_out();
+                true
+            }
+        }
+    }
+
+    fn take_socket(&mut self, id: SessionId, number: u64, descriptor: OwnedFd) {
+        self.origins.remove(&id);
+        match connection(&descriptor, self.number) {
+            Ok(connection) => {
+                let dialled = u64::from(connection.local_port != self.port);
+                self.sockets.insert(id, Socket { number, descriptor, connection, dialled });
+                self.carried.remove(&id);
+            }
+            // A pair, or a socket that has ended.
+            Err(_) => {
+                self.carried.insert(id, number);
+                self.sockets.remove(&id);
+            }
+        }
+        self.leave_out();
+    }
+
+    /// What the store cannot have is not copied.
+    fn leave_out(&mut self) {
+        let carried = self.carried.keys().copied().collect();
+        if let Some(copier) = self.copier() {
+            copier.leave_out(carried);
+        }
+    }
+
+    /// What copies the log.
+    pub(crate) fn copier(&mut self) -> Option<&mut Copier<LogMemory>> {
+        self.log.as_mut().map(|log| &mut log.copier)
+    }
+
+    /// The store has nothing of it.
+    pub(crate) fn restart(&mut self) {
+        self.copier().into_iter().for_each(Copier::restart);
+        self.confirmed.clear();
+    }
+
+    /// The store has a session up to here.
+    pub(crate) fn confirmed(&mut self, mark: Mark, marks: &Marks) {
+        self.confirmed.insert(mark.id, mark);
+        if let Some(claim) = self.slots.get(&mark.id).copied()
+            && let Some((received, sent)) = self.offsets(mark)
+        {
+            marks.set_watermarks(claim, received, sent);
+        }
+    }
+
+    /// Offsets of a mark as the gate counts: from the first octet behind the SYN of either side.
+    fn offsets(&self, mark: Mark) -> Option<(u64, u64)> {
+        let (received, sent) = *self.origins.get(&mark.id)?;
+        let socket = self.sockets.get(&mark.id)?;
+        let sent = mark.sent.saturating_sub(sent).saturating_sub(socket.dialled);
+        Some((mark.received.saturating_sub(received), sent))
+    }
+
+    /// Whether a slot is one of this table's sessions.
+    pub(crate) fn has_slot(&self, claim: Claim) -> bool {
+        self.slots.values().any(|own| *own == claim)
+    }
+
+    /// The sessions of the log before are no more: what they have still to say may leave.
+    pub(crate) fn free_slots(&mut self, marks: &Marks) {
+        for claim in std::mem::take(&mut self.slots).into_values() {
+            marks.free(claim);
+        }
+        self.confirmed.clear();
+    }
+
+    /// Frees the slots of sessions that have left the log, and has one for each other that can be gated; then each slot says what
+    /// `state` is for those that the store has. Whether anything has changed.
+    pub(crate) fn gate(&mut self, marks: &Marks, state: SlotState) -> bool {
+        let Some(MappedLog { copier, .. }) = &self.log else { return false };
+        let mut has_changed = false;
+        let present = copier.in_log();
+        let gone: Vec<SessionId> = self.slots.keys().copied().filter(|id| !present.contains(id)).collect();
+        for id in gone {
+            // It has ended in order: what it has still to say, and its FIN, may leave.
+            if let Some(claim) = self.slots.remove(&id) {
+                has_changed |= marks.free(claim);
+            }
+            self.confirmed.remove(&id);
+            self.origins.remove(&id);
+        }
+        for id in present {
+            let Some(connection) = self.sockets.get(&id).map(|socket| socket.connection) else { continue };
+            if !self.origins.contains_key(&id)
+                && let Some(MappedLog { copier, .. }) = &self.log
+                && let Ok(record) = copier.record(id)
+                && let Ok(held) = HeldSession::decode(&*record)
+            {
+                self.origins.insert(id, (held.received_origin, held.sent_origin));
+            }
+            let claim = match self.slots.entry(id) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    // That of an earlier process, or a new one.
+                    let is_its = |view: &holdfast_gate::View| view.connection == connection;
+                    let before = (0..marks.slots() as u32).find_map(|slot| marks.view(slot).filter(is_its));
+                    let new = || marks.claim(marks.free_slot()?, &connection, SlotState::Open, (0, 0));
+                    let claim = before.map(|view| view.claim).or_else(new);
+                    let Some(claim) = claim else { continue };
+                    *entry.insert(claim)
+                }
+            };
+            let offsets = self.confirmed.get(&id).and_then(|mark| self.offsets(*mark));
+            let is_able = marks.gating(claim) == Gating::Able;
+            let Some((now, _, _)) = marks.watermarks(claim) else { continue };
+            let wanted = match (offsets, state) {
+                _ if !is_able => SlotState::Open,
+                (Some((received, sent)), state) => {
+                    marks.set_watermarks(claim, received, sent);
+                    state
+                }
+                // Of one that was gated the store has had something: it waits.
+                (None, SlotState::Gated | SlotState::Closed) if now != SlotState::Open => now,
+                (None, _) => SlotState::Open,
+            };
+            if now != wanted {
+                has_changed |= marks.set_state(claim, wanted);
+            }
+        }
+        has_changed
+    }
+
+    /// Octets that lie in the socket of a session for whose acknowledgement the gate waits, while `bgp` does not read.
+    pub(crate) fn peek(&mut self, marks: &Marks) -> Vec<(SessionId, u64, Vec<u8>)> {
+        let Some(MappedLog { copier, .. }) = &self.log else { return Vec::new() };
+        let waiting = self.slots.iter().filter_map(|(id, claim)| {
+            let (wanted, _) = marks.wanted(*claim)?;
+            let mark = copier.mark(*id)?;
+            let (received, _) = self.offsets(mark)?;
+            (wanted > received).then_some((*id, mark))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        waiting
+            .into_iter()
+            .filter_map(|(id, mark)| {
+                let (socket, origin) = (self.sockets.get(&id)?, self.origins.get(&id)?.0);
+                let (from, octets) = peek(&socket.descriptor, origin, mark.received).ok()?;
+                Some((id, from, octets))
+            })
+            .collect()
+    }
+
+    /// The sessions of the log, each with what it lacks, and how far it is.
+    pub(crate) fn sessions(&self, marks: &Marks) -> Vec<SessionStatus> {
+        let Some(MappedLog { copier, .. }) = &self.log else { return Vec::new() };
+        let status = |id| {
+            let socket = self.sockets.get(&id);
+            let claim = self.slots.get(&id).copied();
+            let confirmed = self.confirmed.get(&id).copied();
+            let lacks = match (socket, claim) {
+                (None, _) if self.carried.contains_key(&id) => Some(Unprotected::Carried),
+                (None, _) => Some(Unprotected::NoSocket),
+                (Some(_), None) => Some(Unprotected::NoSlot),
+                (Some(_), Some(claim)) => match marks.gating(claim) {
+                    Gating::Older => Some(Unprotected::Older),
+                    Gating::Unseen => Some(Unprotected::Unseen),
+                    Gating::Able => confirmed.is_none().then_some(Unprotected::NotCopied),
+                },
+            };
+            let remote = socket.map(|socket| socket.connection.remote);
+            let (received, sent) = confirmed.and_then(|mark| self.offsets(mark)).unwrap_or_default();
+            let wanted = claim.and_then(|claim| marks.wanted(claim)).unwrap_or_default();
+            let state = claim.and_then(|claim| marks.watermarks(claim)).map(|(state, _, _)| state);
+            SessionStatus { id, remote, lacks, state, received, sent, wanted }
+        };
+        copier.in_log().into_iter().map(status).collect()
+    }
+}
+
+/// How far a session is.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionStatus {
+    pub(crate) id: SessionId,
+    pub(crate) remote: Option<std::net::Ipv6Addr>,
+    pub(crate) lacks: Option<Unprotected>,
+    pub(crate) state: Option<SlotState>,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    /// What waits at the gate.
+    pub(crate) wanted: (u64, u64),
+}
+
+/// The ends of a TCP socket.
+fn connection(socket: &OwnedFd, vrf: u32) -> io::Result<Connection> {
+    let domain = sockopt::socket_domain(socket)?;
+    if ![rustix::net::AddressFamily::INET, rustix::net::AddressFamily::INET6].contains(&domain) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let socket = std::net::TcpStream::from(socket.try_clone()?);
+    let (local, remote) = (socket.local_addr()?, socket.peer_addr()?);
+    Ok(Connection::new(local, remote, vrf))
+}
+
+/// Octets that nobody has read, from an offset of the stream on, and from which they are.
+fn peek(socket: &OwnedFd, origin: u64, known: u64) -> io::Result<(u64, Vec<u8>)> {
+    let before = origin + tcp::consumed(socket.as_fd())?;
+    // What is known already is passed over by the kernel.
+    let skipped = known.saturating_sub(before);
+    tcp::set_peek_offset(socket.as_fd(), u32::try_from(skipped).map_err(io::Error::other)?)?;
+    let mut octets = vec![0; PEEKED];
+    let (count, _) = recv(socket, &mut octets, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+    octets.truncate(count);
+    // Whoever has read meanwhile has moved the offset: what was seen is of no known place.
+    if origin + tcp::consumed(socket.as_fd())? != before {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok((before + skipped, octets))
+}

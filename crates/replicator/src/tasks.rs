@@ -1,0 +1,207 @@
+//! The tasks of the process: the loop, and those that follow the keeper and the gate.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use holdfast_api::{
+    gate::v1::{AttachRequest, GateClient, Vrf},
+    keeper::v1::{GetOfRequest, KeeperClient, OfRequest},
+};
+use holdfast_process::{Resolver, kept, spawn_task};
+use holdfast_xrl::XrlError;
+use tokio::{
+    net::UnixStream,
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use tracing::{debug, error, warn};
+
+use crate::engine::{self, Engine};
+
+/// The process whose log and sockets are copied.
+const OWNER: &str = "bgp";
+/// Descriptors asked for at a time.
+const MANY: usize = 32;
+/// The number of the gate's queue.
+const QUEUE: u32 = 179;
+/// For how long a configuration waits for the gate. What does not come about until then, comes later.
+const ATTACH_LIMIT: Duration = Duration::from_secs(3);
+/// Between two attempts to follow the keeper, or to tell the gate.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// The name of the marks at the keeper.
+const MARKS: &str = "marks";
+
+/// The engine, with what wakes it.
+pub(crate) struct Tasks {
+    pub(crate) engine: RefCell<Engine>,
+    keeper: KeeperClient,
+    resolver: Resolver,
+    /// What comes here is the gate's ringing; what is written here wakes the gate, which has the other end.
+    bell: UnixStream,
+    gate_end: OwnedFd,
+    /// The configuration, or the keeper, has said something.
+    wake: Rc<Notify>,
+}
+
+impl Tasks {
+    /// With what the process before has left at the keeper.
+    ///
+    /// # Errors
+    /// There is no memory, or no descriptor, or the keeper does not answer.
+    pub(crate) async fn begin(keeper: KeeperClient, resolver: Resolver) -> anyhow::Result<Rc<Self>> {
+        let marks = engine::marks(kept::find(&keeper, MARKS).await?)?;
+        let engine = Engine::new(resolver.clone(), marks);
+        kept::put(&keeper, MARKS.into(), engine.marks_descriptor()?, None).await?;
+        let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        gate_end.set_nonblocking(true)?;
+        let (wake, bell) = (Rc::clone(&engine.notify), UnixStream::from_std(bell)?);
+        let engine = RefCell::new(engine);
+        Ok(Rc::new(Self { engine, keeper, resolver, bell, gate_end: gate_end.into(), wake }))
+    }
+
+    /// There is something to do.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Tells the gate where it stands, and waits for a while until it does. Other tables may want other descriptors.
+    pub(crate) async fn configured(self: &Rc<Self>) {
+        if let Err(error) = self.fetch().await {
+            debug!("the keeper: {}", error.message());
+        }
+        self.wake();
+        if timeout(ATTACH_LIMIT, self.attach()).await.is_err() {
+            warn!(
+                event = "gate-failed",
+                "the process gate is not there: sessions that begin now are not protected"
+            );
+            let this = Rc::clone(self);
+            spawn_task(async move { this.attach().await });
+        }
+    }
+
+    /// Until the gate has been told once.
+    async fn attach(&self) {
+        loop {
+            match self.try_attach().await {
+                Ok(missing) => {
+                    for what in &missing {
+                        error!(event = "gate-failed", "sessions cannot be gated: {what}");
+                    }
+                    self.engine.borrow_mut().missing = missing;
+                    return;
+                }
+                Err(error) => debug!("the gate: {}", error.message()),
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    async fn try_attach(&self) -> Result<Vec<String>, XrlError> {
+        let gate: GateClient = self.resolver.wait_for("gate").await?;
+        let failed = |error: std::io::Error| XrlError::internal(error.to_string());
+        let (request, marks) = {
+            let engine = self.engine.borrow();
+            let vrf = |(name, (number, netns))| Vrf { name, number, netns };
+            let vrfs = engine.vrfs().into_iter().map(vrf).collect();
+            let ports = engine.ports().into_iter().collect();
+            (AttachRequest { ports, queue: QUEUE, vrfs }, engine.marks_descriptor().map_err(failed)?)
+        };
+        let ends = [(); 2].map(|()| self.gate_end.try_clone());
+        let [rings, hears] = ends;
+        let descriptors = vec![marks, rings.map_err(failed)?, hears.map_err(failed)?];
+        Ok(gate.attach(request, descriptors).await?.missing)
+    }
+
+    /// The loop: turns, for ever.
+    pub(crate) async fn run(self: Rc<Self>) {
+        loop {
+            let now = Instant::now();
+            let more = self.engine.borrow_mut().turn(now);
+            if self.engine.borrow_mut().must_ring() {
+                // Full: it rings already.
+                let _ = self.bell.try_write(&1_u64.to_ne_bytes());
+            }
+            if more {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let pause = {
+                let mut engine = self.engine.borrow_mut();
+                engine.begin_sleep();
+                engine.pause(Instant::now())
+            };
+            tokio::select! {
+                biased;
+                () = self.wake.notified() => {}
+                _ = self.bell.readable() => {
+                    // Whoever rings again is heard again.
+                    while self.bell.try_read(&mut [0; 64]).is_ok_and(|count| count == 64) {}
+                }
+                () = sleep(pause) => {}
+            }
+            self.engine.borrow_mut().end_sleep();
+        }
+    }
+
+    /// Follows what the keeper has of `bgp`, for ever.
+    pub(crate) async fn follow_keeper(self: Rc<Self>) {
+        let mut known = BTreeSet::new();
+        loop {
+            if let Err(error) = self.follow(&mut known).await {
+                debug!("the keeper: {}", error.message());
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    async fn follow(&self, known: &mut BTreeSet<String>) -> Result<(), XrlError> {
+        let mut changes = self.keeper.watch_kept(OfRequest { owner: OWNER.into() });
+        let (mut seen, mut is_complete) = (BTreeSet::new(), false);
+        while let Some(said) = changes.next().await? {
+            for change in said.changes {
+                if change.number == 0 {
+                    known.remove(&change.key);
+                } else {
+                    seen.insert(change.key.clone());
+                    known.insert(change.key.clone());
+                }
+                self.engine.borrow_mut().kept(&change.key, change.number);
+            }
+            if said.complete && !is_complete {
+                is_complete = true;
+                // What went while nobody was told.
+                for key in known.difference(&seen) {
+                    self.engine.borrow_mut().kept(key, 0);
+                }
+                known.retain(|key| seen.contains(key));
+            }
+            self.fetch().await?;
+            self.engine.borrow_mut().is_complete |= is_complete;
+        }
+        Ok(())
+    }
+
+    /// Gets the descriptors that are wanted.
+    async fn fetch(&self) -> Result<(), XrlError> {
+        let wanted = self.engine.borrow().wanted();
+        for part in wanted.chunks(MANY) {
+            let keys = part.iter().map(|(key, _)| key.clone()).collect();
+            let request = GetOfRequest { owner: OWNER.into(), keys };
+            let (reply, descriptors) = self.keeper.get_of(request).await?;
+            let found = part.iter().zip(reply.found).filter(|(_, found)| *found);
+            for (((key, number), _), descriptor) in found.zip(descriptors) {
+                self.engine.borrow_mut().take(key, *number, descriptor);
+            }
+        }
+        self.wake();
+        Ok(())
+    }
+}
