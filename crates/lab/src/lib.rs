@@ -14,6 +14,7 @@ pub mod keys;
 pub mod netns;
 pub mod peers;
 pub mod recipe;
+pub mod redis;
 pub mod router;
 pub mod row;
 pub mod scale;

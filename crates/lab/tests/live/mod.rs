@@ -150,6 +150,7 @@ impl Scene {
         files.extend(other.files().into_iter().map(|(name, text)| (format!("other-{name}"), text)));
         files.insert("revoked.pem".into(), signer.revoke(&signer.sign("r9.example")?)?);
         files.insert("bob.key".into(), "fedcba9876543210".into());
+        files.insert("store.password".into(), "hunter2\n".into());
         let exceptions = r#"{ "slurmVersion": 1,
             "validationOutputFilters": { "prefixFilters": [], "bgpsecFilters": [] },
             "locallyAddedAssertions": { "prefixAssertions": [], "bgpsecAssertions": [] } }"#;

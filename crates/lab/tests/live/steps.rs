@@ -85,7 +85,7 @@ prefixes = ["10.0.0.0/8 le 24"]
 
 /// Steps from the base and back, each. Keys of `[bgp]` and of a peer that are `true` or `false` and need nothing else
 /// are not here: they are turned as their rows say ([`Flag`](super::rows::Flag)).
-pub(super) const STEPS: [Step; 15] = [
+pub(super) const STEPS: [Step; 17] = [
     Step {
         name: "what is beside BGP",
         ended: &[],
@@ -96,7 +96,7 @@ hang-limit = 3
 [log]
 format = "json"
 level = "warn"
-process = { keeper = "info", manager = "info", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", pathsec = "debug", bfd = "warn", rip = "debug", rpki = "error" }
+process = { keeper = "info", manager = "info", gate = "debug", fea = "warn", rib = "info", transport = "info", bgp = "debug", metrics = "error", glass = "error", monitor = "error", pathsec = "debug", bfd = "warn", rip = "debug", rpki = "error", replicator = "debug" }
 [metrics]
 listen = "127.0.0.1:9179"
 [glass]
@@ -176,6 +176,18 @@ signing-rate = 10
 asn = 65000
 file = "key.pem"
 sign-from = 2026-01-01T00:00:00Z
+[nonstop.store]
+kind = "redis"
+addresses = ["10.0.1.9:6379"]
+user = "holdfast"
+password-file = "store.password"
+store-timeout = 20
+wait-replicas = 1
+transport = "tls"
+tls-name = "store.example"
+tls-authorities = ["authority.pem"]
+tls-pins = ["PIN"]
+tls-revocations = ["revoked.pem"]
 [rpki]
 exceptions = ["exceptions.json"]
 [[rpki.cache]]
@@ -390,18 +402,32 @@ mode = "off"
 first-user = 60800
 [sandbox.limits]
 manager = { memory = "2 GiB", cpu = 100000 }
+gate = { memory = "2 GiB", cpu = 100000 }
 fea = { memory = "2 GiB", cpu = 100000 }
 rib = { memory = "2 GiB", cpu = 100000 }
 bfd = { memory = "1 GiB", cpu = 100000 }
 rip = { memory = "2 GiB", cpu = 100000 }
 transport = { memory = "2 GiB", cpu = 100000 }
 rpki = { memory = "2 GiB", cpu = 100000 }
+replicator = { memory = "2 GiB", cpu = 100000 }
 pathsec = { memory = "2 GiB", cpu = 100000 }
 bgp = { memory = "4 GiB", cpu = 100000 }
 metrics = { memory = "2 GiB", cpu = 100000 }
 glass = { memory = "2 GiB", cpu = 100000 }
 monitor = { memory = "2 GiB", cpu = 100000 }
 "#,
+    },
+    Step {
+        name: "a store in files",
+        ended: &[],
+        comes_up: true,
+        patch: "[nonstop.store]\nkind = \"file\"\ndirectory = \"/tmp\"\nlease-directory = \"/tmp\"\non-store-loss = \"step-down\"\n",
+    },
+    Step {
+        name: "a store with a bare key",
+        ended: &[],
+        comes_up: true,
+        patch: "[nonstop.store]\nkind = \"redis\"\naddresses = [\"10.0.1.9:6379\"]\ntransport = \"tls\"\ntls-pins = [\"PIN\"]\ntls-raw-public-key = true\n",
     },
     Step { name: "no RIB", ended: &[], comes_up: true, patch: "rib = { enabled = false }\n" },
     Step {

@@ -1,0 +1,327 @@
+//! What a peer got from the router, against what the store had by then.
+
+use std::{
+    collections::BTreeMap,
+    io::Read,
+    net::{IpAddr, SocketAddr},
+    process::{Child, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_lab::{
+    drill::capture::{Pcap, flag},
+    netns::Namespace,
+    wait,
+};
+
+use super::book::{Book, Way};
+
+/// KiB that tcpdump may hold before we read them.
+const BUFFER: &str = "65536";
+/// Faults that are told.
+const SHOWN: usize = 6;
+
+/// A TCP segment, over IPv4 or IPv6, with or without a signature.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// Microseconds since 1970.
+    pub(super) at: u64,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+    pub(super) flags: u8,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Segment {
+    fn parse(at: u64, frame: &[u8]) -> Option<Self> {
+        let packet = frame.get(14..)?;
+        let word =
+            |octets: &[u8], at: usize| Some(u16::from_be_bytes(octets.get(at..at + 2)?.try_into().ok()?));
+        let (source, destination, tcp): (IpAddr, IpAddr, _) = match packet.first()? >> 4 {
+            4 if *packet.get(9)? == 6 => {
+                let address = |at: usize| <[u8; 4]>::try_from(packet.get(at..at + 4)?).ok();
+                let (header, length) = (usize::from(packet[0] & 0xf) * 4, usize::from(word(packet, 2)?));
+                (address(12)?.into(), address(16)?.into(), packet.get(header..length)?)
+            }
+            6 if *packet.get(6)? == 6 => {
+                let address = |at: usize| <[u8; 16]>::try_from(packet.get(at..at + 16)?).ok();
+                let length = usize::from(word(packet, 4)?);
+                (address(8)?.into(), address(24)?.into(), packet.get(40..40 + length)?)
+            }
+            _ => return None,
+        };
+        let number = |at: usize| Some(u32::from_be_bytes(tcp.get(at..at + 4)?.try_into().ok()?));
+        Some(Self {
+            at,
+            from: SocketAddr::new(source, word(tcp, 0)?),
+            to: SocketAddr::new(destination, word(tcp, 2)?),
+            sequence: number(4)?,
+            acknowledged: number(8)?,
+            flags: *tcp.get(13)?,
+            payload: tcp.get(usize::from(tcp.get(12)? >> 4) * 4..)?.to_vec(),
+        })
+    }
+
+    fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// A capture of all BGP at a peer's interface.
+#[derive(Debug)]
+pub(super) struct Capture {
+    tcpdump: Child,
+    segments: Arc<Mutex<Vec<Segment>>>,
+    reader: Option<JoinHandle<Result<()>>>,
+}
+
+impl Capture {
+    /// Begins, and waits until it has begun.
+    pub(super) fn start(host: &Namespace, interface: &str) -> Result<Self> {
+        let mut command = host.command("tcpdump");
+        command.args(["-i", interface, "-s", "0", "-B", BUFFER, "-U", "--immediate-mode", "-w", "-"]);
+        command.args(["tcp", "port", "179"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut tcpdump = command.spawn().context("starting tcpdump")?;
+        let output = tcpdump.stdout.take().context("output of tcpdump")?;
+        let segments = Arc::<Mutex<Vec<Segment>>>::default();
+        let (theirs, (begun, beginning)) = (Arc::clone(&segments), mpsc::channel());
+        let reader = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || read(output, &theirs, || begun.send(()).is_ok()))?;
+        let capture = Self { tcpdump, segments, reader: Some(reader) };
+        wait::until("tcpdump", Duration::from_secs(10), || {
+            beginning.try_recv().map_err(|error| error.to_string())
+        })?;
+        Ok(capture)
+    }
+
+    fn segments(&self) -> MutexGuard<'_, Vec<Segment>> {
+        self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions with an address of the peer, the first one first.
+    pub(super) fn streams(&self, peer: IpAddr) -> Vec<Connection> {
+        let segments = self.segments();
+        let mut all: BTreeMap<(SocketAddr, SocketAddr), Vec<&Segment>> = BTreeMap::new();
+        for segment in segments.iter() {
+            if segment.from.ip() == peer {
+                all.entry((segment.from, segment.to)).or_default().push(segment);
+            } else if segment.to.ip() == peer {
+                all.entry((segment.to, segment.from)).or_default().push(segment);
+            }
+        }
+        let mut found: Vec<_> = all
+            .into_iter()
+            .filter_map(|(ends, segments)| Connection::new(ends, &segments))
+            .filter(|connection| connection.sent.len() > 60)
+            .collect();
+        found.sort_by_key(|connection| connection.begun);
+        found
+    }
+
+    /// The only session with an address of the peer.
+    ///
+    /// # Errors
+    /// There is none, or more than one.
+    pub(super) fn stream(&self, peer: IpAddr) -> Result<Connection> {
+        let mut found = self.streams(peer);
+        ensure!(found.len() == 1, "{} connections with {peer}", found.len());
+        found.pop().context("one")
+    }
+}
+
+fn read(output: impl Read, segments: &Mutex<Vec<Segment>>, begun: impl FnOnce() -> bool) -> Result<()> {
+    let mut pcap = Pcap::new(output)?;
+    ensure!(begun(), "nobody waits for it");
+    while let Some((at, frame)) = pcap.frame()? {
+        if let Some(segment) = Segment::parse(at, &frame) {
+            segments.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = self.tcpdump.kill();
+        let _ = self.tcpdump.wait();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// A segment as the judge sees it: offsets count from the first octet behind SYN.
+#[derive(Copy, Clone, Debug)]
+struct Seen {
+    at: u64,
+    /// The peer's octets that it acknowledges.
+    acknowledges: i64,
+    /// Behind the last of the router's octets in it, where it has some.
+    ends: Option<i64>,
+}
+
+/// A connection between a peer and the router.
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: SocketAddr,
+    begun: u64,
+    /// The router has opened it.
+    pub(super) is_dialled: bool,
+    from_router: Vec<Seen>,
+    /// When each octet behind the last of a segment of the peer was sent first.
+    from_peer: Vec<(u64, i64)>,
+    /// Octets of the peer, and of the router that came to the peer.
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    pub(super) fins: usize,
+    pub(super) resets: usize,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// Segments that were judged.
+    pub(super) judged: usize,
+    /// What they acknowledge and bring at most.
+    pub(super) acknowledged: i64,
+    pub(super) brought: i64,
+    pub(super) faults: Vec<String>,
+    pub(super) more: usize,
+}
+
+impl Verdict {
+    fn fault(&mut self, fault: String) {
+        if self.faults.len() < SHOWN { self.faults.push(fault) } else { self.more += 1 }
+    }
+}
+
+impl Connection {
+    fn new((peer, _): (SocketAddr, SocketAddr), segments: &[&Segment]) -> Option<Self> {
+        let syn = |of_peer: bool| {
+            segments.iter().find(|segment| segment.has(flag::SYN) && (segment.from == peer) == of_peer)
+        };
+        let (theirs, ours) = (syn(true)?, syn(false)?);
+        let (first_in, first_out) = (theirs.sequence.wrapping_add(1), ours.sequence.wrapping_add(1));
+        let offset = |number: u32, first: u32| i64::from(number.wrapping_sub(first) as i32);
+        let mut connection = Self {
+            peer,
+            begun: theirs.at.min(ours.at),
+            is_dialled: !ours.has(flag::ACK),
+            from_router: Vec::new(),
+            from_peer: Vec::new(),
+            sent: Vec::new(),
+            received: Vec::new(),
+            fins: 0,
+            resets: 0,
+        };
+        for segment in segments {
+            connection.fins += usize::from(segment.has(flag::FIN));
+            connection.resets += usize::from(segment.has(flag::RST));
+            if segment.has(flag::SYN) {
+                continue;
+            }
+            let length = segment.payload.len() as i64;
+            if segment.from == peer {
+                let begins = offset(segment.sequence, first_in);
+                place(&mut connection.sent, begins, &segment.payload);
+                let last = connection.from_peer.last().map_or(0, |(_, end)| *end);
+                if begins + length > last {
+                    connection.from_peer.push((segment.at, begins + length));
+                }
+            } else {
+                let begins = offset(segment.sequence, first_out);
+                place(&mut connection.received, begins, &segment.payload);
+                connection.from_router.push(Seen {
+                    at: segment.at,
+                    acknowledges: offset(segment.acknowledged, first_in),
+                    ends: (length > 0).then_some(begins + length),
+                });
+            }
+        }
+        Some(connection)
+    }
+
+    /// The highest acknowledgement that came until a moment.
+    pub(super) fn acknowledged(&self, until: u64) -> i64 {
+        self.from_router
+            .iter()
+            .filter(|seen| seen.at <= until)
+            .map(|seen| seen.acknowledges)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// For how many milliseconds the peer's octets that it sent in this time waited for their acknowledgement: each segment.
+    pub(super) fn waits(&self, (from, to): (u64, u64)) -> Vec<u64> {
+        let sent = self.from_peer.iter().filter(|(at, _)| (from..to).contains(at));
+        sent.filter_map(|(at, end)| {
+            let seen = self.from_router.iter().find(|seen| seen.acknowledges >= *end)?;
+            Some(seen.at.saturating_sub(*at) / 1000)
+        })
+        .collect()
+    }
+
+    /// Judges what came in these times. `late`: as if each reply of the store had come so many microseconds later.
+    pub(super) fn judge(&self, book: &Book, times: &[(u64, u64)], late: u64) -> Result<Verdict> {
+        let session =
+            book.session(self.peer.ip()).with_context(|| format!("the store has no {}", self.peer))?;
+        let dialled = i64::from(self.is_dialled);
+        let mut verdict = Verdict::default();
+        let mut marks: BTreeMap<Way, Vec<(u64, i64)>> = BTreeMap::new();
+        for mark in book.marks().iter().filter(|mark| mark.session == session) {
+            let origin = if mark.way == Way::Out { dialled } else { 0 };
+            marks.entry(mark.way).or_default().push((mark.at + late, mark.end as i64 - origin));
+        }
+        let had = |way: Way, at: u64| {
+            let all = marks.get(&way).into_iter().flatten();
+            all.take_while(|(since, _)| *since <= at).map(|(_, end)| *end).max().unwrap_or(0)
+        };
+        for seen in &self.from_router {
+            if !times.iter().any(|(from, to)| (*from..*to).contains(&seen.at)) {
+                continue;
+            }
+            verdict.judged += 1;
+            verdict.acknowledged = verdict.acknowledged.max(seen.acknowledges);
+            verdict.brought = verdict.brought.max(seen.ends.unwrap_or(0));
+            // As clocks of logs have it.
+            let at = format!("second {:09.6}", (seen.at % 60_000_000) as f64 / 1e6);
+            let has = had(Way::In, seen.at);
+            if seen.acknowledges > has {
+                verdict.fault(format!("{at}: acknowledges {}, the store has {has}", seen.acknowledges));
+            }
+            let has = had(Way::Out, seen.at);
+            if let Some(ends) = seen.ends.filter(|ends| *ends > has) {
+                verdict.fault(format!("{at}: brings data up to {ends}, the store has {has}"));
+            }
+        }
+        for (way, ours, origin) in [(Way::In, &self.sent, 0), (Way::Out, &self.received, dialled)] {
+            for (from, octets) in book.octets(session, way) {
+                let begin = from as i64 - origin;
+                let begin = usize::try_from(begin).ok();
+                let there = begin.and_then(|begin| ours.get(begin..)).unwrap_or(&[]);
+                let both = there.len().min(octets.len());
+                if begin.is_none() || there[..both] != octets[..both] {
+                    verdict.fault(format!("{way:?} at {from}: the store has other octets than the wire"));
+                }
+            }
+        }
+        Ok(verdict)
+    }
+}
+
+fn place(stream: &mut Vec<u8>, begins: i64, octets: &[u8]) {
+    // A probe for an open window is one octet before.
+    let Ok(begins) = usize::try_from(begins) else { return };
+    let end = begins + octets.len();
+    if stream.len() < end {
+        stream.resize(end, 0);
+    }
+    stream[begins..end].copy_from_slice(octets);
+}
