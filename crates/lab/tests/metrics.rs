@@ -146,8 +146,10 @@ fn value(families: &BTreeMap<String, Family>, series: &str) -> Result<f64> {
 fn documented() -> Result<BTreeSet<String>> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/manual/metrics.md"))?;
     let name = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
-    // The gate runs only where sessions are replicated to a store.
-    let is_here = |name: &String| name.starts_with("holdfast_") && !name.starts_with("holdfast_gate_");
+    // These processes run only where sessions are replicated to a store.
+    let is_of_store =
+        |name: &String| ["holdfast_gate_", "holdfast_replicator_"].iter().any(|of| name.starts_with(of));
+    let is_here = |name: &String| name.starts_with("holdfast_") && !is_of_store(name);
     Ok(page.lines().filter_map(name).filter(is_here).collect())
 }
 
