@@ -119,6 +119,9 @@ impl Shared for Reading {
     fn copy(&self, at: usize, into: &mut [u8]) {
         let mut bus = self.0.borrow_mut();
         for (i, part) in into.chunks_mut(64).enumerate() {
+            // Now and then the reader stands still in the middle.
+            let count = if bus.random.below(50) == 0 { 2000 } else { 0 };
+            bus.deliver(count);
             bus.advance();
             part.copy_from_slice(&bus.visible[at + 64 * i..][..part.len()]);
         }

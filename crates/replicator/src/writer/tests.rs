@@ -81,7 +81,9 @@ impl World {
                 let value = [&self.number.to_le_bytes()[..], &[0; 3000]].concat();
                 batch.push(Operation::Put { name: Name::new(NAME).expect("short"), value }).expect("room");
                 let mark = Mark { id: SessionId(1), received: self.number, sent: 0 };
-                let request = self.writer.send(batch, vec![(0, mark)], true, Instant::now());
+                // A copy may take several batches.
+                let is_whole = self.number.is_multiple_of(3);
+                let request = self.writer.send(batch, vec![(0, mark)], is_whole, Instant::now());
                 self.ask(request);
             }
             Act::Work => drop(self.store.work()),
