@@ -20,6 +20,8 @@ use holdfast_nsr::{Changed, EntryId, EntryNumber, Reader, SessionId, Shared, Vie
 use holdfast_store::{Batch, MOST_OCTETS, MOST_OPERATIONS, Name, NoRoom, Operation};
 use prost::Message;
 
+/// Entries of a list at most: a folded history has some thousand. A list without an end is damaged.
+const MOST_ENTRIES: usize = 1 << 20;
 /// Octets of a stream in one operation.
 const PART: usize = 64 << 10;
 
@@ -471,11 +473,12 @@ impl<R: Shared> Copier<R> {
         view: &View,
         mut met: Option<&mut BTreeSet<EntryNumber>>,
     ) -> Result<u64, Stop> {
-        let (mut at, mut new, mut last) = (view.passed, Vec::new(), 0);
+        let (mut at, mut new, mut last, mut walked) = (view.passed, Vec::new(), 0, 0);
         let mut above: Option<(EntryId, EntryNumber)> = None;
         let outcome = loop {
             let head = (at != EntryId::NONE).then(|| self.reader.entry_head(view, at)).transpose();
-            let Ok(head) = head else { break Err(Stop::Changed) };
+            walked += 1;
+            let Some(head) = head.ok().filter(|_| walked <= MOST_ENTRIES) else { break Err(Stop::Changed) };
             let number = head.map_or(0, |(number, _)| number.0);
             match above {
                 None => last = number,

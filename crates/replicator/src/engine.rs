@@ -110,6 +110,8 @@ pub(crate) struct Engine {
     kept: BTreeMap<String, u64>,
     pub(crate) writer: Writer,
     way: Way,
+    /// The store in memory, while it is to be asked a little later.
+    memory: Option<LocalStore>,
     files: Vec<OwnedFd>,
     pub(crate) lease: Option<Lease>,
     marks: SharedMemory,
@@ -183,6 +185,7 @@ impl Engine {
             kept: BTreeMap::new(),
             writer: Writer::new(0, random()),
             way: Way::None,
+            memory: None,
             files: Vec::new(),
             lease: None,
             marks,
@@ -223,6 +226,8 @@ impl Engine {
         let is_other_tables = configuration.tables != self.configuration.tables
             || configuration.port != self.configuration.port;
         if is_other_tables {
+            // Those of tables that are gone are nobody's.
+            self.is_swept = false;
             let port = u16::try_from(configuration.port).unwrap_or(0);
             let numbered = configuration.tables.iter().zip(1..);
             self.tables =
@@ -274,10 +279,12 @@ impl Engine {
         if let Some(trouble) = self.tables[at].trouble.as_ref().filter(|_| is_other_log) {
             warn!(event = "replication-failed", vrf = self.tables[at].vrf, "{trouble}");
         }
-        if is_other_log && !matches!(self.writer.phase(), Phase::Down | Phase::Fenced) {
+        if is_other_log {
             // Numbers of sessions and entries mean something else there: everything is copied anew.
             self.writer.rewrite();
-            self.reconnect(None, Instant::now());
+            if !matches!(self.writer.phase(), Phase::Down | Phase::Fenced) {
+                self.reconnect(None, Instant::now());
+            }
         }
         if let Some(marks) = Marks::open(self.marks.words()).ok().filter(|_| is_other_log) {
             self.tables[at].free_slots(&marks);
@@ -366,7 +373,7 @@ impl Engine {
                 }
             }
             Kind::Memory => {
-                self.way = Way::Local(LocalStore::in_memory());
+                self.way = Way::Local(self.memory.take().unwrap_or_else(LocalStore::in_memory));
                 self.connected(None);
             }
             Kind::File => {
@@ -412,13 +419,12 @@ impl Engine {
             self.retry_at = None;
         }
         self.writer.disconnected();
-        // A store of this host stays as it is.
-        match &mut self.way {
-            Way::Local(store) if self.configuration.kind() == Kind::Memory => {
-                while store.take().is_some() {}
-                self.connected(None);
-            }
-            _ => self.way = Way::None,
+        // A store in memory stays as it is; what it has answered is nobody's any more.
+        if let (Way::Local(mut store), Kind::Memory) =
+            (std::mem::replace(&mut self.way, Way::None), self.configuration.kind())
+        {
+            while store.take().is_some() {}
+            self.memory = Some(store);
         }
         self.server = None;
     }

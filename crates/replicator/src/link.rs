@@ -40,8 +40,8 @@ pub(crate) enum Event {
     Ended(String),
 }
 
-/// How to get to a store.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+/// How to get to a store. It has a password, so nobody prints it.
+#[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Servers {
     /// Names for `transport.v1`, with what people call them; the preferred first.
     pub(crate) peers: Vec<(String, String)>,
