@@ -32,6 +32,7 @@ use tracing::{Span, debug, error, warn};
 mod binary;
 mod configured;
 mod descriptor;
+mod dial;
 pub mod formats;
 mod heap;
 pub mod kept;
@@ -48,6 +49,7 @@ pub use configured::{Configured, Part, ROWS, serve_configured};
 pub use descriptor::{
     Command, DescriptorError, End, HangLimit, OLD_TRANSPORT, PROTOCOL, Process, Processes, User,
 };
+pub use dial::{Stream, dial};
 pub use holdfast_sandbox::{
     CapabilitySet, Cgroup, Closed, ENVIRONMENT, Files, Limits, Network, RealTime, Rights, Settings, status,
 };

@@ -6,17 +6,15 @@
 //! ```
 //! What is read is bounded by the codec, what is written by the writer, which has a bounded number of batches on their way.
 
-use std::{cell::RefCell, collections::VecDeque, io, os::fd::OwnedFd, rc::Rc, time::Duration};
+use std::{cell::RefCell, collections::VecDeque, io, rc::Rc, time::Duration};
 
-use holdfast_api::transport::v1::{Connection, DialRequest, TransportClient};
-use holdfast_process::Resolver;
+use holdfast_process::{Resolver, Stream, dial};
 use holdfast_store::{
     Answer, Failure, Kind, Request,
     redis::{self, Keys, Replies, Script},
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, UnixStream},
+    io::{AsyncReadExt, AsyncWriteExt},
     sync::Notify,
     task::AbortHandle,
     time::timeout,
@@ -140,17 +138,13 @@ impl Link {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
-
 async fn live(resolver: &Resolver, servers: Servers, shared: &Shared, notify: &Notify) -> io::Result<()> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "no server is configured");
     for (peer, address) in &servers.peers {
-        let dialled = timeout(DIAL_LIMIT, dial(resolver, peer)).await;
+        let dialled = timeout(DIAL_LIMIT, dial(resolver, peer.clone())).await;
         let timed_out = || io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
         match dialled.unwrap_or_else(|_| Err(timed_out())) {
-            Ok(stream) => {
+            Ok((stream, _)) => {
                 log_in(&servers, shared);
                 shared.events.borrow_mut().push_back(Event::Connected(address.clone()));
                 notify.notify_one();
@@ -173,32 +167,6 @@ fn log_in(servers: &Servers, shared: &Shared) {
         script.load(&mut octets);
         awaited.push_back(Awaited::Nothing);
     }
-}
-
-async fn dial(resolver: &Resolver, peer: &str) -> io::Result<Box<dyn Stream>> {
-    let failed = |error: holdfast_xrl::XrlError| io::Error::other(error.message().to_owned());
-    let transport: TransportClient = resolver.wait_for("transport").await.map_err(failed)?;
-    let request = DialRequest { peer: peer.to_owned() };
-    let (said, descriptors) = transport.connect(request).await.map_err(failed)?;
-    let descriptor = descriptors.into_iter().next();
-    stream(&said, descriptor.ok_or_else(|| io::Error::other("no descriptor came"))?)
-}
-
-/// The kernel's own socket, or our end of a pair that `transport` carries.
-fn stream(said: &Connection, descriptor: OwnedFd) -> io::Result<Box<dyn Stream>> {
-    Ok(match said.number {
-        0 => {
-            let socket = std::net::TcpStream::from(descriptor);
-            socket.set_nonblocking(true)?;
-            socket.set_nodelay(true)?;
-            Box::new(TcpStream::from_std(socket)?)
-        }
-        _ => {
-            let pair = std::os::unix::net::UnixStream::from(descriptor);
-            pair.set_nonblocking(true)?;
-            Box::new(UnixStream::from_std(pair)?)
-        }
-    })
 }
 
 /// Until one side has closed it. Reading does not wait for writing.

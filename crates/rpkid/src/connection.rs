@@ -3,17 +3,14 @@
 use std::{
     cell::{Cell, RefCell},
     io,
-    os::fd::OwnedFd,
     rc::Rc,
     time::Duration,
 };
 
-use holdfast_api::transport::v1::{Connection, DialRequest, TransportClient};
-use holdfast_process::Resolver;
+use holdfast_process::{Stream, dial};
 use holdfast_rtr::CacheId;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, UnixStream},
+    io::{AsyncReadExt, AsyncWriteExt},
     sync::Notify,
     time::timeout,
 };
@@ -68,36 +65,6 @@ pub(crate) async fn live(rpki: Rc<Rpki>, (id, number): (CacheId, u64), peer: Str
         Err(error) => error.to_string(),
     };
     rpki.closed(id, number, reason);
-}
-
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
-
-/// A connection, and what the cache has proven.
-async fn dial(resolver: &Resolver, peer: String) -> io::Result<(Box<dyn Stream>, String)> {
-    let failed = |error: holdfast_xrl::XrlError| io::Error::other(error.message().to_owned());
-    let transport: TransportClient = resolver.wait_for("transport").await.map_err(failed)?;
-    let (said, descriptors) = transport.connect(DialRequest { peer }).await.map_err(failed)?;
-    let descriptor = descriptors.into_iter().next();
-    let descriptor = descriptor.ok_or_else(|| io::Error::other("no descriptor came"))?;
-    Ok((stream(&said, descriptor)?, said.proof))
-}
-
-/// The kernel's own socket, or our end of a pair that `transport` carries.
-fn stream(said: &Connection, descriptor: OwnedFd) -> io::Result<Box<dyn Stream>> {
-    Ok(match said.number {
-        0 => {
-            let socket = std::net::TcpStream::from(descriptor);
-            socket.set_nonblocking(true)?;
-            Box::new(TcpStream::from_std(socket)?)
-        }
-        _ => {
-            let pair = std::os::unix::net::UnixStream::from(descriptor);
-            pair.set_nonblocking(true)?;
-            Box::new(UnixStream::from_std(pair)?)
-        }
-    })
 }
 
 /// Until one side has closed it.
