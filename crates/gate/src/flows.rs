@@ -6,6 +6,7 @@
 //! | connection | SYN | data, ACK | FIN | RST |
 //! |---|---|---|---|---|
 //! | unknown: no SYN was seen, and it is not older than the gate | begins one | dropped | dropped | dropped |
+//! | unknown, without a lease | dropped | dropped | dropped | dropped |
 //! | open, without a slot, or older than the gate | passes | passes | passes | passes, and ends it |
 //! | gated | passes | leaves when the watermarks cover it | held until it is open | dropped |
 //! | gated, without a lease | passes | dropped | dropped | dropped |
@@ -52,7 +53,7 @@ pub struct Counts {
     pub unknown: u64,
     /// Dropped: RST of gated connections, and everything of closed ones.
     pub closed: u64,
-    /// Dropped: of gated connections while the lease does not hold, or the fence had a gap.
+    /// Dropped while the lease does not hold, or the fence had a gap: of gated connections, and SYNs of new ones.
     pub no_lease: u64,
     /// Dropped: a later one says the same.
     pub superseded: u64,
@@ -462,7 +463,7 @@ impl Flows {
     }
 
     /// Decides about a segment, or holds it. `now` is a time in units of the caller's. `lease`: gated
-    /// connections may let something leave.
+    /// connections may let something leave, and others may begin.
     pub fn segment(
         &mut self,
         packet: u32,
@@ -475,7 +476,7 @@ impl Flows {
         let connection = Connection { vrf: self.vrf, ..segment.connection };
         let known = self.index.get(&connection).copied();
         if segment.is_syn() && !segment.is_rst() {
-            self.syn(packet, segment, (connection, known), marks, verdicts);
+            self.syn(packet, segment, (connection, known), (marks, lease), verdicts);
             return;
         }
         let Some(number) = known else {
@@ -495,7 +496,7 @@ impl Flows {
         packet: u32,
         segment: &Segment,
         (connection, known): (Connection, Option<u32>),
-        marks: Option<&Marks<'_>>,
+        (marks, lease): (Option<&Marks<'_>>, bool),
         verdicts: &mut Verdicts,
     ) {
         let beginning = if segment.acknowledges() {
@@ -508,6 +509,12 @@ impl Flows {
             // A retransmission: of the same beginning, or by who has learned the other half since.
             Some((number, flow)) if is_same(flow.beginning, beginning) => {
                 if self.gate(number, marks, true) == Gate::Closed { Verdict::Drop } else { Verdict::Accept }
+            }
+            // Whoever has the sessions now would be disturbed by ours.
+            _ if !lease => {
+                self.counts.no_lease += 1;
+                verdicts.push((packet, Verdict::Drop));
+                return;
             }
             _ => {
                 if let Some(number) = known {

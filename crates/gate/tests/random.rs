@@ -113,6 +113,23 @@ impl Run {
         if before.is_alive && (before.iss, before.irs) == (iss, irs) {
             return;
         }
+        if !self.scene.lease {
+            let id = self.truths.last_key_value().map_or(0, |(id, _)| id + 1);
+            let birth = before.birth;
+            self.truths
+                .insert(id, Truth { host, birth, ack: 0, end: 0, has_data: false, fin: false, rst: false });
+            self.scene.segment(Segment::made(
+                connection(host as u16 + 1),
+                "SA",
+                iss,
+                irs.wrapping_add(1),
+                0,
+                0,
+            ));
+            assert!(matches!(self.scene.verdicts.last(), Some((last, Verdict::Drop, _)) if *last == id));
+            self.judge();
+            return;
+        }
         let birth = before.birth + 1;
         // The use of the slot stays that of the connection before: the model has nothing more to do with it.
         let claim = before.claim;

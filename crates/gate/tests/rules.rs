@@ -109,7 +109,7 @@ fn of_a_closed_connection_nothing_leaves() {
 }
 
 #[test]
-fn without_a_lease_what_is_gated_is_dropped_and_all_else_passes() {
+fn without_a_lease_what_is_gated_is_dropped_and_nothing_begins() {
     let (mut scene, claim) = gated();
     scene.accept(2, 1000, 2000);
     scene.send(1, "A", seq(0), ack(9), 0);
@@ -120,9 +120,16 @@ fn without_a_lease_what_is_gated_is_dropped_and_all_else_passes() {
     scene.send(1, "A", seq(0), ack(0), 0);
     scene.send(2, "A", 1001, 2001, 100);
     assert_eq!(scene.take(), "-3 +4");
+    scene.send(3, "S", 1, 0, 0);
+    scene.accept(4, 1, 2);
+    scene.accept(2, 1000, 2000);
+    scene.accept(2, 7000, 8000);
+    scene.send(2, "A", 1101, 2001, 100);
+    assert_eq!((scene.take().as_str(), scene.flows.len()), ("-5 -6 +7 -8 +9", 2), "SYNs are sent again");
     scene.lease = true;
     scene.send(1, "A", seq(0), ack(9), 0);
-    assert_eq!(scene.take(), "+5");
+    scene.send(3, "S", 1, 0, 0);
+    assert_eq!((scene.take().as_str(), scene.flows.len()), ("+10 +11", 3));
 }
 
 #[test]

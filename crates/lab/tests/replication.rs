@@ -198,6 +198,40 @@ fn without_a_store_for_too_long_sessions_go_on_unprotected() -> Result<()> {
     scene.ensure_quiet()
 }
 
+/// Whoever steps down says so, and has no sessions before the store is back.
+#[test]
+fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
+    let more = "store-timeout = 2\non-store-loss = \"step-down\"";
+    let scene = Scene::start(Kind::Redis, &[Special::Nothing], more)?;
+    let stock = &scene.stocks[0];
+    let version = scene.churn(SECOND / 2, 0)?;
+    scene.settle(version)?;
+    scene.proxy()?.refuse(true);
+    scene.change(version + 1)?;
+    scene.until_protected("stepped-down", 10 * SECOND)?;
+    let ended = scene.other.status().notification.context("the other peer was told nothing")?;
+    ensure!((ended.code, ended.subcode) == (6, 4), "{ended:?}");
+    let log = stock.bird.log();
+    ensure!(log.contains("Received: Administrative reset"), "{log}");
+    // Both sides would begin another session in the meantime.
+    thread::sleep(3 * SECOND);
+    let sessions = stock.bird.log().matches("BGP session established").count();
+    ensure!(sessions == 1, "{sessions} sessions: {}", stock.bird.log());
+    let shown = scene.router.cli(&["show", "nsr"])?;
+    ensure!(shown.contains("protection stepped-down"), "{shown}");
+    scene.proxy()?.refuse(false);
+    wait::until("another session", LIMIT, || match stock.bird.sessions() {
+        Ok(2) => Ok(()),
+        other => Err(format!("{other:?}: {}", scene.trouble())),
+    })?;
+    scene.router.until_established("bird1", LIMIT)?;
+    wait::until("protection", LIMIT, || {
+        let shown = scene.show().map_err(|error| error.to_string())?;
+        let is_gated = shown.contains("\"gate\":\"gated\"") && shown.contains("protection:txt=full");
+        if is_gated { Ok(()) } else { Err(shown) }
+    })
+}
+
 fn death(process: &str) -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let mut version = 0;

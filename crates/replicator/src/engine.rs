@@ -52,6 +52,8 @@ const PROBE: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_millis(250);
 /// A session that the gate waits for, and that `bgp` has not read for so long, is looked at in its socket.
 const UNREAD: Duration = Duration::from_millis(30);
+/// For how long sessions that are to end may say so to their peers.
+const GOODBYE: Duration = Duration::from_secs(3);
 
 /// Where what is asked goes.
 enum Way {
@@ -71,7 +73,9 @@ pub(crate) enum Protection {
     Waiting,
     /// It was away for too long: everything leaves.
     Degraded,
-    /// It was away for too long: nothing leaves.
+    /// It was away for too long: sessions end, and what they have still to say leaves.
+    SteppingDown,
+    /// They have ended: nothing leaves, and none begins.
     SteppedDown,
     /// Another router has the sessions: nothing leaves.
     Fenced,
@@ -84,6 +88,7 @@ impl Protection {
             Self::Full => "full",
             Self::Waiting => "waiting",
             Self::Degraded => "degraded",
+            Self::SteppingDown => "stepping-down",
             Self::SteppedDown => "stepped-down",
             Self::Fenced => "fenced",
         }
@@ -92,9 +97,17 @@ impl Protection {
     /// What may leave of sessions that the store has.
     fn state(self) -> SlotState {
         match self {
-            Self::Beginning | Self::Degraded => SlotState::Open,
+            Self::Beginning | Self::Degraded | Self::SteppingDown => SlotState::Open,
             Self::Full | Self::Waiting => SlotState::Gated,
             Self::SteppedDown | Self::Fenced => SlotState::Closed,
+        }
+    }
+
+    /// Whether the lease is renewed: without it no session begins.
+    fn may_begin(self) -> bool {
+        match self {
+            Self::Beginning | Self::Full | Self::Waiting | Self::Degraded => true,
+            Self::SteppingDown | Self::SteppedDown | Self::Fenced => false,
         }
     }
 }
@@ -116,6 +129,12 @@ pub(crate) struct Engine {
     pub(crate) lease: Option<Lease>,
     marks: SharedMemory,
     pub(crate) protection: Protection,
+    /// Since when sessions end, as the store is away.
+    stepping_down_since: Option<Instant>,
+    /// `bgp` is to be told to end its sessions.
+    must_end_sessions: bool,
+    /// That another router has the lease was said.
+    has_said_lease: bool,
     /// The tables that the store has had as a whole since it was begun.
     whole: BTreeSet<usize>,
     /// Since when the store has not had everything.
@@ -190,6 +209,9 @@ impl Engine {
             lease: None,
             marks,
             protection: if was_gated { Protection::Waiting } else { Protection::Beginning },
+            stepping_down_since: None,
+            must_end_sessions: false,
+            has_said_lease: false,
             whole: BTreeSet::new(),
             not_whole_since: None,
             retry_at: None,
@@ -293,8 +315,9 @@ impl Engine {
 
     /// Does what there is to do now; whether there is more.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
-        self.hold_lease(now);
+        self.take_lease(now);
         if self.lease.is_none() {
+            // What the process before has renewed ends by itself.
             return false;
         }
         self.connect(now);
@@ -335,7 +358,7 @@ impl Engine {
         }
     }
 
-    fn hold_lease(&mut self, now: Instant) {
+    fn take_lease(&mut self, now: Instant) {
         if self.lease.is_none()
             && let Some(file) = self.files.first()
         {
@@ -346,15 +369,12 @@ impl Engine {
                     self.writer = Writer::new(lease.epoch(), random());
                     self.not_whole_since = Some(now);
                 }
-                Ok(None) => {}
+                Ok(None) if std::mem::replace(&mut self.has_said_lease, true) => {}
+                Ok(None) => {
+                    warn!(event = "lease-elsewhere", "another router has the lease: no session begins here");
+                }
                 Err(error) => error!(event = "lease-failed", "the file of the lease cannot be used: {error}"),
             }
-        }
-        // What the process before has renewed ends by itself.
-        let Some(lease) = self.lease else { return };
-        let until = if self.writer.phase() == Phase::Fenced { 0 } else { lease.until() };
-        if let Ok(marks) = Marks::open(self.marks.words()) {
-            marks.set_lease(until);
         }
     }
 
@@ -584,11 +604,15 @@ impl Engine {
             Protection::Fenced => Protection::Fenced,
             _ if self.writer.phase() == Phase::Fenced => Protection::Fenced,
             _ if is_whole && silent < SILENCE => Protection::Full,
-            before @ (Protection::Beginning | Protection::Degraded | Protection::SteppedDown) => before,
+            Protection::SteppingDown if self.have_ended(now) => Protection::SteppedDown,
+            before @ (Protection::Beginning
+            | Protection::Degraded
+            | Protection::SteppingDown
+            | Protection::SteppedDown) => before,
             Protection::Full | Protection::Waiting if silent < SILENCE => self.protection,
             Protection::Full | Protection::Waiting if silent < limit => Protection::Waiting,
             Protection::Full | Protection::Waiting => match self.configuration.on_loss() {
-                OnLoss::StepDown => Protection::SteppedDown,
+                OnLoss::StepDown => Protection::SteppingDown,
                 OnLoss::Degrade | OnLoss::Unspecified => Protection::Degraded,
             },
         };
@@ -601,12 +625,31 @@ impl Engine {
             Protection::Waiting => {
                 warn!(event = "protection", was, is, "the store does not answer: sessions wait");
             }
-            Protection::Degraded | Protection::SteppedDown | Protection::Fenced | Protection::Beginning => {
+            Protection::SteppingDown => {
+                self.gaps += 1;
+                (self.stepping_down_since, self.must_end_sessions) = (Some(now), true);
+                error!(event = "protection", was, is, "the store is away: all sessions end");
+            }
+            Protection::SteppedDown => {
+                error!(event = "protection", was, is, "no session begins before the store is back");
+            }
+            Protection::Degraded | Protection::Fenced | Protection::Beginning => {
                 self.gaps += 1;
                 error!(event = "protection", was, is, "sessions are not protected by the store");
             }
         }
         self.protection = after;
+    }
+
+    /// Whether no session is left of those that were to end, or they have had their time.
+    fn have_ended(&self, now: Instant) -> bool {
+        let is_over = |since| now.duration_since(since) >= GOODBYE;
+        self.stepping_down_since.is_none_or(is_over) || self.tables.iter().all(Table::is_empty)
+    }
+
+    /// Whether `bgp` is to be told to end its sessions. True once for each loss of the store.
+    pub(crate) fn must_end_sessions(&mut self) -> bool {
+        std::mem::take(&mut self.must_end_sessions)
     }
 
     /// Frees slots of sessions that have ended while no replicator ran.
@@ -639,7 +682,8 @@ impl Engine {
             self.sweep();
         }
         let Ok(marks) = Marks::open(self.marks.words()) else { return };
-        let state = self.protection.state();
+        let (state, may_begin) = (self.protection.state(), self.protection.may_begin());
+        marks.set_lease(self.lease.filter(|_| may_begin).map_or(0, Lease::until));
         for table in &mut self.tables {
             self.has_news |= table.gate(&marks, state);
         }

@@ -267,6 +267,11 @@ impl Table {
         Some((mark.received.saturating_sub(received), sent))
     }
 
+    /// Whether no session has a slot.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Whether a slot is one of this table's sessions.
     pub(crate) fn has_slot(&self, claim: Claim) -> bool {
         self.slots.values().any(|own| *own == claim)

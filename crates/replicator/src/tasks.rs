@@ -9,6 +9,7 @@ use std::{
 };
 
 use holdfast_api::{
+    bgp::v1::{BgpClient, ClearRequest},
     gate::v1::{AttachRequest, GateClient, Vrf},
     keeper::v1::{GetOfRequest, KeeperClient, OfRequest},
 };
@@ -31,6 +32,8 @@ const MANY: usize = 32;
 const QUEUE: u32 = 179;
 /// For how long a configuration waits for the gate. What does not come about until then, comes later.
 const ATTACH_LIMIT: Duration = Duration::from_secs(3);
+/// For how long `bgp` may take to end its sessions.
+const END_LIMIT: Duration = Duration::from_secs(3);
 /// Between two attempts to follow the keeper, or to tell the gate.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -125,6 +128,10 @@ impl Tasks {
         loop {
             let now = Instant::now();
             let more = self.engine.borrow_mut().turn(now);
+            if self.engine.borrow_mut().must_end_sessions() {
+                let this = Rc::clone(&self);
+                spawn_task(async move { this.end_sessions().await });
+            }
             if self.engine.borrow_mut().must_ring() {
                 // Full: it rings already.
                 let _ = self.bell.try_write(&1_u64.to_ne_bytes());
@@ -148,6 +155,21 @@ impl Tasks {
                 () = sleep(pause) => {}
             }
             self.engine.borrow_mut().end_sleep();
+        }
+    }
+
+    /// Has `bgp` end its sessions with a Cease. Whoever does not answer has their segments dropped a little later.
+    async fn end_sessions(&self) {
+        let text = "the store that protects this session is away";
+        let request = ClearRequest { peer: "*".into(), text: text.into(), ..ClearRequest::default() };
+        let ended = async {
+            let bgp: BgpClient = self.resolver.wait_for(OWNER).await?;
+            bgp.clear(request).await
+        };
+        match timeout(END_LIMIT, ended).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn!(event = "sessions-not-ended", "bgp: {}", error.message()),
+            Err(_) => warn!(event = "sessions-not-ended", "bgp does not answer"),
         }
     }
 
