@@ -74,7 +74,7 @@ struct Held {
     window: u16,
     pure_ack: bool,
     fin: bool,
-    /// When it came, in the caller's units.
+    /// When it came: CLOCK_BOOTTIME in milliseconds.
     since: u64,
 }
 
@@ -320,7 +320,7 @@ impl Flows {
         self.held
     }
 
-    /// When the segment came that is held for longest, in the units of [`Self::segment`].
+    /// When the segment came that is held for longest: CLOCK_BOOTTIME in milliseconds.
     pub fn oldest_held(&self) -> Option<u64> {
         let first = |number: &u32| Some(self.flow(*number)?.held.front()?.since);
         self.holding.iter().filter_map(first).min()
@@ -458,12 +458,13 @@ impl Flows {
             if let Some(marks) = marks {
                 marks.set_gating(claim, Gating::Unseen);
                 marks.set_wanted(claim, 0, 0);
+                marks.set_waits_since(claim, None);
             }
         }
     }
 
-    /// Decides about a segment, or holds it. `now` is a time in units of the caller's. `lease`: gated
-    /// connections may let something leave, and others may begin.
+    /// Decides about a segment, or holds it. `now` is CLOCK_BOOTTIME in milliseconds. `lease`: gated connections may let
+    /// something leave, and others may begin.
     pub fn segment(
         &mut self,
         packet: u32,
@@ -696,11 +697,12 @@ impl Flows {
             let highest = |of: fn(&Held) -> i64| flow.held.iter().map(of).max().map_or(0, told);
             let wanted = (highest(|held| held.ack.unwrap_or(0)), highest(|held| held.end));
             let passed = (told(flow.passed.0), told(flow.passed.1));
-            let holds = !flow.held.is_empty();
+            let (holds, since) = (!flow.held.is_empty(), flow.held.front().map(|held| held.since));
             if let Some(marks) = marks {
                 let before = marks.wanted(claim);
                 marks.set_wanted(claim, wanted.0, wanted.1);
                 marks.set_passed(claim, passed.0, passed.1);
+                marks.set_waits_since(claim, since);
                 is_news |= holds && before.is_none_or(|before| before.0 < wanted.0 || before.1 < wanted.1);
             }
         }

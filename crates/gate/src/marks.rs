@@ -21,6 +21,7 @@
 //! | 8, 9 G | highest offsets that the gate holds: acknowledged (in), end of data (out) |
 //! | 10 G | what the gate knows of the connection, above it the generation that it speaks of |
 //! | 11, 12 G | highest offsets that have left: acknowledged (in), end of data (out) |
+//! | 13 G | since when the first segment that is held has waited, CLOCK_BOOTTIME in milliseconds; 0: none is held |
 //!
 //! Offsets count from the first octet behind the SYN of either side.
 //!
@@ -60,6 +61,7 @@ const WANTED_OUT: usize = 9;
 const GATING: usize = 10;
 const PASSED_IN: usize = 11;
 const PASSED_OUT: usize = 12;
+const WAITS_SINCE: usize = 13;
 
 const STATE_BITS: u32 = 8;
 
@@ -337,7 +339,7 @@ impl<'a> Marks<'a> {
         let ports = u64::from(connection.vrf) << 32
             | u64::from(connection.local_port) << 16
             | u64::from(connection.remote_port);
-        let values = [local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0];
+        let values = [local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0, 0];
         for (place, value) in (at + LOCAL..).zip(values) {
             self.store(place, value);
         }
@@ -419,6 +421,19 @@ impl<'a> Marks<'a> {
         if let Some(at) = self.used(claim) {
             self.store(at + WANTED_IN, received);
             self.store(at + WANTED_OUT, sent);
+        }
+    }
+
+    /// Since when the first segment that the gate holds has waited: CLOCK_BOOTTIME in milliseconds. `None`: it holds none.
+    pub fn waits_since(&self, claim: Claim) -> Option<u64> {
+        let at = self.used(claim)?;
+        Some(self.load(at + WAITS_SINCE)).filter(|since| *since != 0)
+    }
+
+    /// The gate says since when, as [`Self::waits_since`].
+    pub fn set_waits_since(&self, claim: Claim, since: Option<u64>) {
+        if let Some(at) = self.used(claim) {
+            self.store(at + WAITS_SINCE, since.unwrap_or(0));
         }
     }
 
@@ -527,6 +542,9 @@ mod tests {
         gate.set_wanted(claim, 11, 31);
         gate.set_passed(claim, 9, 19);
         assert_eq!((replicator.wanted(claim), replicator.passed(claim)), (Some((11, 31)), Some((9, 19))));
+        assert_eq!(replicator.waits_since(claim), None);
+        gate.set_waits_since(claim, Some(1234));
+        assert_eq!(replicator.waits_since(claim), Some(1234));
         assert_eq!(replicator.gating(claim), Gating::Unseen);
         gate.set_gating(claim, Gating::Able);
         assert_eq!(replicator.gating(claim), Gating::Able);

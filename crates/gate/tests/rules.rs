@@ -29,15 +29,17 @@ fn an_ack_leaves_when_what_it_acknowledges_is_replicated() {
     let (mut scene, claim) = gated();
     scene.send(1, "A", seq(0), ack(0), 0);
     assert_eq!(scene.take(), "+1");
+    scene.now = 70;
     scene.send(1, "A", seq(0), ack(10), 0);
     assert_eq!((scene.take().as_str(), scene.marks().wanted(claim)), ("", Some((10, 0))));
+    assert_eq!(scene.marks().waits_since(claim), Some(70));
     scene.marks().set_watermarks(claim, 9, 0);
     scene.release();
     assert_eq!(scene.take(), "");
     scene.marks().set_watermarks(claim, 10, 0);
     scene.release();
     assert_eq!((scene.take().as_str(), scene.marks().wanted(claim)), ("+2", Some((0, 0))));
-    assert_eq!(scene.marks().passed(claim), Some((10, 0)));
+    assert_eq!((scene.marks().passed(claim), scene.marks().waits_since(claim)), (Some((10, 0)), None));
 }
 
 #[test]

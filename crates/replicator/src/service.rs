@@ -4,6 +4,7 @@ use std::{os::fd::OwnedFd, rc::Rc, time::Instant};
 
 use holdfast_api::replicator::v1::{Configuration, Empty, ReplicatorServer, SessionStatus, Status};
 use holdfast_gate::SlotState;
+use holdfast_sys::clock;
 use holdfast_xrl::{CallContext, XrlError};
 
 use crate::{engine::Engine, replicator::Replicator, tasks::Tasks, writer::Phase};
@@ -72,6 +73,7 @@ fn status(engine: &mut Engine) -> Status {
 }
 
 fn sessions(engine: &mut Engine) -> Vec<SessionStatus> {
+    let now = u64::try_from(clock::since_boot().as_millis()).unwrap_or(u64::MAX);
     let tables = std::mem::take(&mut engine.tables);
     let marks = engine.marks();
     let all = tables.iter().flat_map(|table| {
@@ -98,6 +100,7 @@ fn sessions(engine: &mut Engine) -> Vec<SessionStatus> {
             sent: session.sent,
             wanted_received: session.wanted.0,
             wanted_sent: session.wanted.1,
+            waits_milliseconds: session.waits_since.map(|since| now.saturating_sub(since)),
         })
     });
     let all = all.collect();

@@ -382,7 +382,8 @@ impl Table {
             let (received, sent) = confirmed.and_then(|mark| self.offsets(mark)).unwrap_or_default();
             let wanted = claim.and_then(|claim| marks.wanted(claim)).unwrap_or_default();
             let state = claim.and_then(|claim| marks.watermarks(claim)).map(|(state, _, _)| state);
-            SessionStatus { id, remote, lacks, state, received, sent, wanted }
+            let waits_since = claim.and_then(|claim| marks.waits_since(claim));
+            SessionStatus { id, remote, lacks, state, received, sent, wanted, waits_since }
         };
         copier.in_log().into_iter().map(status).collect()
     }
@@ -399,6 +400,8 @@ pub(crate) struct SessionStatus {
     pub(crate) sent: u64,
     /// What waits at the gate.
     pub(crate) wanted: (u64, u64),
+    /// Since when the first of it has: CLOCK_BOOTTIME in milliseconds.
+    pub(crate) waits_since: Option<u64>,
 }
 
 /// The ends of a TCP socket.

@@ -7,6 +7,7 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::{BgpClient, Empty, NsrReply, NsrSession},
+    gate::v1::{self as gate, GateClient, GateStatus, QueueStatus},
     replicator::v1::{self as replicator, ReplicatorClient, SessionStatus, Status},
 };
 use serde_json::{Value, json};
@@ -26,19 +27,70 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
         Err(Failure::NotRunning { .. }) => None,
         Err(failure) => return Err(failure),
     };
+    // One that has just died is said to be missing.
+    let gate = match (&store, router.whole().client::<GateClient>("gate").await) {
+        (None, _) | (_, Err(Failure::NotRunning { .. })) => None,
+        (Some(_), Ok(gate)) => answer(gate.show(gate::Empty {})).await.ok(),
+        (Some(_), Err(failure)) => return Err(failure),
+    };
+    let vrf = router.vrf();
     if as_json {
-        let mut value = to_json(&nsr);
+        let mut value = to_json(&nsr, store.as_ref(), vrf);
         if let Some(store) = &store {
-            value["store"] = store_json(store, router.vrf());
+            value["store"] = store_json(store, vrf);
+            value["gate"] = gate.as_ref().map_or(Value::Null, |gate| gate_json(gate, vrf));
         }
         line(out, &value)?;
     } else {
         write(&nsr, out)?;
         if let Some(store) = &store {
-            write_store(store, router.vrf(), out)?;
+            write_store(store, gate.as_ref(), vrf, out)?;
         }
     }
     Ok(())
+}
+
+/// What protects a session.
+fn tier(session: &NsrSession, store: Option<&Status>, vrf: Option<&str>) -> &'static str {
+    let is_in_store = |store: &Status| {
+        let mut own = sessions(store, vrf).filter(|own| remote(own) == session.address);
+        store.protection == "full" && own.any(|own| own.unprotected.is_empty())
+    };
+    match session.protected {
+        true if store.is_some_and(is_in_store) => "store",
+        true => "keeper",
+        false => "none",
+    }
+}
+
+/// The queue of a table.
+fn queue<'a>(gate: &'a GateStatus, vrf: Option<&str>) -> Option<&'a QueueStatus> {
+    gate.queues.iter().find(|queue| queue.vrf == vrf.unwrap_or_default())
+}
+
+fn gate_json(gate: &GateStatus, vrf: Option<&str>) -> Value {
+    let mut value = json!({ "attached": gate.attached, "lease": gate.lease, "missing": gate.missing });
+    if let Some(queue) = queue(gate, vrf) {
+        value["queue"] = json!({
+            "number": queue.queue,
+            "tables": queue.tables,
+            "connections": queue.flows,
+            "held": queue.held,
+            "oldestHeldMsec": queue.oldest_held_milliseconds,
+            "accepted": queue.accepted,
+            "delayed": queue.delayed,
+            "superseded": queue.superseded,
+            "droppedUnknown": queue.unknown,
+            "droppedClosed": queue.closed,
+            "droppedNoLease": queue.no_lease,
+            "droppedBound": queue.bound,
+            "unreadable": queue.unreadable,
+            "lost": queue.lost,
+            "overruns": queue.overruns,
+            "gaps": queue.gaps,
+        });
+    }
+    value
 }
 
 /// The sessions of a table.
@@ -62,6 +114,7 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
             "sent": session.sent,
             "waitingReceived": session.wanted_received.saturating_sub(session.received),
             "waitingSent": session.wanted_sent.saturating_sub(session.sent),
+            "waitingMsec": session.waits_milliseconds.unwrap_or(0),
         })
     };
     json!({
@@ -87,7 +140,12 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
     })
 }
 
-fn write_store(store: &Status, vrf: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+fn write_store(
+    store: &Status,
+    gate: Option<&GateStatus>,
+    vrf: Option<&str>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out)?;
     let server = if store.server.is_empty() { String::new() } else { format!(" at {}", store.server) };
     let lease = if store.lease { format!("epoch {}", store.epoch) } else { "no lease".to_owned() };
@@ -108,10 +166,18 @@ fn write_store(store: &Status, vrf: Option<&str>, out: &mut dyn Write) -> io::Re
     for missing in &store.missing {
         writeln!(out, "Not gated: {missing}")?;
     }
-    writeln!(out, "Segments that wait: {}", store.held)?;
+    write_gate(store, gate, vrf, out)?;
     writeln!(out)?;
-    let mut table =
-        Table::new(&["Neighbor", "Gate", ">Received", ">Sent", ">Waits in", ">Waits out", "Why not"]);
+    let mut table = Table::new(&[
+        "Neighbor",
+        "Gate",
+        ">Received",
+        ">Sent",
+        ">Waits in",
+        ">Waits out",
+        ">For ms",
+        "Why not",
+    ]);
     for session in sessions(store, vrf) {
         table.row([
             or_dash(&remote(session)).to_owned(),
@@ -120,14 +186,36 @@ fn write_store(store: &Status, vrf: Option<&str>, out: &mut dyn Write) -> io::Re
             session.sent.to_string(),
             session.wanted_received.saturating_sub(session.received).to_string(),
             session.wanted_sent.saturating_sub(session.sent).to_string(),
+            session.waits_milliseconds.map_or_else(|| "-".to_owned(), |waits| waits.to_string()),
             session.unprotected.clone(),
         ]);
     }
     table.write(out)
 }
 
-fn to_json(nsr: &NsrReply) -> Value {
-    let peers = nsr.sessions.iter().map(|session| (session.address.clone(), session_json(session)));
+fn write_gate(
+    store: &Status,
+    gate: Option<&GateStatus>,
+    vrf: Option<&str>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Some(gate) = gate else { return writeln!(out, "Gate: it does not run; nothing leaves") };
+    let Some(queue) = queue(gate, vrf) else { return writeln!(out, "Gate: it does not stand here") };
+    let tables = if queue.tables { "" } else { ", its tables are missing" };
+    let oldest = match queue.held {
+        0 => String::new(),
+        _ => format!(", the oldest for {} ms", queue.oldest_held_milliseconds),
+    };
+    let held = store.held;
+    writeln!(out, "Gate: queue {}{tables}; segments that wait: {held}{oldest}", queue.queue)
+}
+
+fn to_json(nsr: &NsrReply, store: Option<&Status>, vrf: Option<&str>) -> Value {
+    let peers = nsr.sessions.iter().map(|session| {
+        let mut value = session_json(session);
+        value["tier"] = tier(session, store, vrf).into();
+        (session.address.clone(), value)
+    });
     let mut value = json!({
         "enabled": nsr.enabled,
         "logTotal": nsr.log_octets_total,

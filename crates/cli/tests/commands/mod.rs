@@ -160,6 +160,7 @@ fn nsr_shows_which_sessions_outlive_the_process_and_why_others_do_not() {
                 "lag": 4 << 10,
                 "snapshot": 5 << 20,
                 "snapshotAgeMsec": 90_000,
+                "tier": "keeper",
             },
             "10.1.0.3": {
                 "name": "down-1",
@@ -169,6 +170,7 @@ fn nsr_shows_which_sessions_outlive_the_process_and_why_others_do_not() {
                 "outgoing": 0,
                 "lag": 0,
                 "snapshot": 0,
+                "tier": "none",
             },
         },
     });
