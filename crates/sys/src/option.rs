@@ -74,7 +74,12 @@ pub fn kernel_drops(socket: impl AsFd) -> io::Result<u32> {
 }
 
 /// Reads an option whose value is a number of the kernel's, or some of them.
-fn get_option<T: num::Number>(socket: impl AsFd, level: i32, name: i32, value: &mut T) -> io::Result<()> {
+pub(crate) fn get_option<T: num::Number>(
+    socket: impl AsFd,
+    level: i32,
+    name: i32,
+    value: &mut T,
+) -> io::Result<()> {
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` octets to numbers of that size, for which all octets will do.
     let result = unsafe {
@@ -89,9 +94,9 @@ fn get_option<T: num::Number>(socket: impl AsFd, level: i32, name: i32, value: &
     check(result)
 }
 
-mod num {
+pub(crate) mod num {
     /// All octets are one.
-    pub(super) trait Number {}
+    pub(crate) trait Number {}
     impl Number for u32 {}
     impl Number for u64 {}
     impl<N: Number, const COUNT: usize> Number for [N; COUNT] {}

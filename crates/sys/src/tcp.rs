@@ -220,7 +220,7 @@ fn has_received_fin(info: &libc::tcp_info) -> bool {
     matches!(info.tcpi_state, CLOSE_WAIT | LAST_ACK | CLOSING)
 }
 
-fn read_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
+pub(crate) fn read_info(socket: impl AsFd) -> io::Result<libc::tcp_info> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` octets, the size of the struct.

@@ -1,0 +1,280 @@
+//! Making a connection of TCP again in another socket (`TCP_REPAIR`), so that its peer does not notice.
+//!
+//! What has to be known of it beforehand is said by any socket of it ([`agreed`]), without a privilege; how far both sides have come
+//! is for the caller to know. A socket that is restored sends nothing before [`release`]. Until then the kernel must not
+//! receive segments for it: it would answer them, or refuse what is left to set.
+
+use std::{io, net::SocketAddr, os::fd::AsFd};
+
+use rustix::net::{bind, connect};
+
+use crate::{
+    option::{get_option, set_option},
+    tcp::read_info,
+};
+
+/// What both sides of a connection have agreed on when it began.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The largest segment that the peer takes, in octets of data and options (RFC 9293 section 3.7.1).
+    pub segment: u16,
+    /// Selective acknowledgements (RFC 2018).
+    pub selective: bool,
+    /// By how much the windows of the peer, and ours, are shifted (RFC 7323 section 2).
+    pub scales: Option<(u8, u8)>,
+    /// Timestamps (RFC 7323 section 3): the one that would be sent now. They count milliseconds.
+    pub timestamp: Option<u32>,
+    /// The window of the peer, in octets.
+    pub window: u32,
+}
+
+/// Where a connection is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+    /// The sequence number of the next octet that we send.
+    pub send: u32,
+    /// That of the next octet that we expect.
+    pub receive: u32,
+}
+
+/// Bits of `tcpi_options`.
+const HAS_TIMESTAMPS: u8 = 1;
+const HAS_SELECTIVE: u8 = 2;
+const HAS_SCALES: u8 = 4;
+/// What timestamps take of each segment: 10 octets, and 2 that fill the word.
+const TIMESTAMPS_LENGTH: u32 = 12;
+
+/// Octets of our window to begin with. The kernel opens it as octets are read.
+const OUR_WINDOW: u32 = 64 << 10;
+
+/// The most that `TCP_MAXSEG` takes.
+const MOST_SEGMENT: u16 = 32_767;
+
+/// Values of `TCP_REPAIR`.
+const ON: libc::c_int = 1;
+/// Without a probe of the peer's window.
+const OFF: libc::c_int = -1;
+/// Values of `TCP_REPAIR_QUEUE`.
+const NO_QUEUE: libc::c_int = 0;
+const RECEIVE_QUEUE: libc::c_int = 1;
+const SEND_QUEUE: libc::c_int = 2;
+
+/// `struct tcp_repair_opt` of linux/tcp.h.
+#[repr(C)]
+#[derive(Copy, Clone)]
+struct Negotiated {
+    code: u32,
+    value: u32,
+}
+
+/// `struct tcp_repair_window` of linux/tcp.h.
+#[repr(C)]
+#[derive(Copy, Clone)]
+struct Windows {
+    updated_by: u32,
+    theirs: u32,
+    largest: u32,
+    ours: u32,
+    announced_at: u32,
+}
+
+/// Kinds of options of TCP.
+const SEGMENT: u32 = 2;
+const SCALES: u32 = 3;
+const SELECTIVE: u32 = 4;
+const TIMESTAMPS: u32 = 8;
+
+/// What both sides of a connection have agreed on. Of a socket without one it means nothing.
+///
+/// # Errors
+/// Those of `getsockopt`.
+pub fn agreed(socket: impl AsFd) -> io::Result<Agreed> {
+    let info = read_info(&socket)?;
+    let has = |bit| info.tcpi_options & bit != 0;
+    let timestamp = if has(HAS_TIMESTAMPS) { Some(timestamp(&socket)?) } else { None };
+    let taken = if timestamp.is_some() { TIMESTAMPS_LENGTH } else { 0 };
+    let scales = info.tcpi_snd_rcv_wscale;
+    Ok(Agreed {
+        segment: u16::try_from(info.tcpi_snd_mss + taken).unwrap_or(u16::MAX),
+        selective: has(HAS_SELECTIVE),
+        scales: has(HAS_SCALES).then_some((scales & 0xf, scales >> 4)),
+        timestamp,
+        window: info.tcpi_snd_wnd,
+    })
+}
+
+fn timestamp(socket: impl AsFd) -> io::Result<u32> {
+    let mut now = 0_u32;
+    get_option(socket, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP, &mut now)?;
+    Ok(now)
+}
+
+/// Makes a connection in a socket that is neither bound nor connected, and has its TCP-MD5 key already. Both ends' addresses
+/// may be in use by nobody else. Of `agreed` the timestamp is the one that is to be sent next: never behind what was sent before, or the
+/// peer drops everything (RFC 7323 section 5.3).
+///
+/// # Errors
+/// `EPERM` without CAP_NET_ADMIN, or when a segment has come in between; `EADDRNOTAVAIL` and `EADDRINUSE`; `EISCONN`; those of
+/// `setsockopt`.
+pub fn restore(socket: impl AsFd, place: &Place, agreed: &Agreed) -> io::Result<()> {
+    set(&socket, libc::TCP_REPAIR, ON)?;
+    for (queue, number) in [(SEND_QUEUE, place.send), (RECEIVE_QUEUE, place.receive)] {
+        set(&socket, libc::TCP_REPAIR_QUEUE, queue)?;
+        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &number)?;
+    }
+    set(&socket, libc::TCP_REPAIR_QUEUE, NO_QUEUE)?;
+    // What is set behind `connect` counts only once the path has changed.
+    set(&socket, libc::TCP_MAXSEG, agreed.segment.min(MOST_SEGMENT).into())?;
+    // No segment leaves.
+    bind(&socket, &place.local)?;
+    connect(&socket, &place.remote)?;
+    let option = |code, value| Negotiated { code, value };
+    let mut options = vec![option(SEGMENT, agreed.segment.into())];
+    options.extend(agreed.selective.then(|| option(SELECTIVE, 0)));
+    options.extend(
+        agreed.scales.map(|(theirs, ours)| option(SCALES, u32::from(theirs) | u32::from(ours) << 16)),
+    );
+    options.extend(agreed.timestamp.map(|_| option(TIMESTAMPS, 0)));
+    for one in &options {
+        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS, one)?;
+    }
+    if let Some(timestamp) = agreed.timestamp {
+        // The lowest bit would have it count microseconds (Linux 6.7).
+        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_TIMESTAMP, &(timestamp & !1))?;
+    }
+    // Without it the peer's window is looked at only behind sequence number 0.
+    let windows = Windows {
+        updated_by: place.receive,
+        theirs: agreed.window,
+        largest: agreed.window,
+        ours: OUR_WINDOW,
+        announced_at: place.receive,
+    };
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &windows)
+}
+
+/// From now on a socket that was restored is like any other.
+///
+/// # Errors
+/// Those of `setsockopt`.
+pub fn release(socket: impl AsFd) -> io::Result<()> {
+    set(socket, libc::TCP_REPAIR, OFF)
+}
+
+fn set(socket: impl AsFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, name, &value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use rustix::net::{AddressFamily, SocketType, socket};
+
+    use crate::tcp::{Md5Peer, set_md5};
+
+    fn pair(address: &str, key: &[u8]) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(address).expect("bind");
+        let to = listener.local_addr().expect("an address");
+        let length = if to.is_ipv4() { 32 } else { 128 };
+        let dialler = closed(to);
+        if !key.is_empty() {
+            let peer = Md5Peer { address: to.ip(), length };
+            set_md5(&listener, peer, key).expect("a key");
+            set_md5(&dialler, peer, key).expect("a key");
+        }
+        connect(&dialler, &to).expect("connect");
+        (dialler, listener.accept().expect("accept").0)
+    }
+
+    fn closed(like: SocketAddr) -> TcpStream {
+        let family = if like.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        socket(family, SocketType::STREAM, None).expect("a socket").into()
+    }
+
+    /// Where a connection is, as its own socket knows it; then it vanishes.
+    fn end(stream: TcpStream) -> Place {
+        // Closed so, it says nothing.
+        set(&stream, libc::TCP_REPAIR, ON).expect("this test needs root");
+        let number = |queue| {
+            set(&stream, libc::TCP_REPAIR_QUEUE, queue).expect("a queue");
+            let mut number = 0_u32;
+            get_option(&stream, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number).expect("a number");
+            number
+        };
+        let (local, remote) = (stream.local_addr().expect("ours"), stream.peer_addr().expect("theirs"));
+        Place { local, remote, send: number(SEND_QUEUE), receive: number(RECEIVE_QUEUE) }
+    }
+
+    /// Octets go both ways, in one write and in many segments.
+    fn talk(one: &mut TcpStream, other: &mut TcpStream) {
+        let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| one.write_all(&text).expect("written"));
+                let mut read = vec![0; text.len()];
+                other.read_exact(&mut read).expect("read");
+                assert!(read == text, "as it was written");
+            });
+            std::mem::swap(one, other);
+        }
+    }
+
+    fn goes_on(address: &str, key: &[u8], dialled: bool) {
+        let (dialler, accepter) = pair(address, key);
+        let (mut ours, mut theirs) = if dialled { (dialler, accepter) } else { (accepter, dialler) };
+        talk(&mut ours, &mut theirs);
+        for _ in 0..3 {
+            let agreed = agreed(&ours).expect("a connection");
+            assert_eq!(agreed.timestamp.is_some(), key.is_empty(), "none with keys: {agreed:?}");
+            assert!(agreed.selective && agreed.scales.is_some() && agreed.segment > 500, "{agreed:?}");
+            let place = end(ours);
+            ours = closed(place.local);
+            if !key.is_empty() {
+                let length = if place.remote.is_ipv4() { 32 } else { 128 };
+                set_md5(&ours, Md5Peer { address: place.remote.ip(), length }, key).expect("a key");
+            }
+            // As if it had taken a second.
+            let later = Agreed { timestamp: agreed.timestamp.map(|now| now.wrapping_add(1001)), ..agreed };
+            restore(&ours, &place, &later).expect("restored");
+            release(&ours).expect("released");
+            talk(&mut ours, &mut theirs);
+            let now = super::agreed(&ours).expect("a connection");
+            assert_eq!((now.selective, now.scales), (agreed.selective, agreed.scales));
+            let wanted = agreed.segment.min(MOST_SEGMENT);
+            assert!((wanted - 12..=agreed.segment).contains(&now.segment), "{now:?} {agreed:?}");
+            if let (Some(before), Some(after)) = (later.timestamp, now.timestamp) {
+                let passed = after.wrapping_sub(before & !1);
+                assert!(passed < 60_000, "it counts milliseconds: {passed}");
+            }
+        }
+        drop(ours);
+        assert_eq!(theirs.read(&mut [0; 1]).expect("an end like any other"), 0);
+    }
+
+    #[test]
+    fn a_connection_goes_on_in_another_socket() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            for dialled in [false, true] {
+                goes_on(address, b"", dialled);
+                goes_on(address, b"secret", dialled);
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_that_is_connected_is_not_restored() {
+        let (ours, theirs) = pair("127.0.0.1:0", b"");
+        let agreed = agreed(&ours).expect("a connection");
+        let place = end(theirs);
+        restore(&ours, &place, &agreed).expect_err("it is another connection");
+    }
+}
