@@ -697,12 +697,16 @@ impl Flows {
             let highest = |of: fn(&Held) -> i64| flow.held.iter().map(of).max().map_or(0, told);
             let wanted = (highest(|held| held.ack.unwrap_or(0)), highest(|held| held.end));
             let passed = (told(flow.passed.0), told(flow.passed.1));
+            let beginning = flow.beginning;
             let (holds, since) = (!flow.held.is_empty(), flow.held.front().map(|held| held.since));
             if let Some(marks) = marks {
                 let before = marks.wanted(claim);
                 marks.set_wanted(claim, wanted.0, wanted.1);
                 marks.set_passed(claim, passed.0, passed.1);
                 marks.set_waits_since(claim, since);
+                if let Beginning::Whole { iss, irs } = beginning {
+                    marks.set_numbers(claim, iss, irs);
+                }
                 is_news |= holds && before.is_none_or(|before| before.0 < wanted.0 || before.1 < wanted.1);
             }
         }

@@ -22,6 +22,7 @@
 //! | 10 G | what the gate knows of the connection, above it the generation that it speaks of |
 //! | 11, 12 G | highest offsets that have left: acknowledged (in), end of data (out) |
 //! | 13 G | since when the first segment that is held has waited, CLOCK_BOOTTIME in milliseconds; 0: none is held |
+//! | 14, 15 G | initial sequence numbers: ours << 32, the peer's; 1: they are known |
 //!
 //! Offsets count from the first octet behind the SYN of either side.
 //!
@@ -62,6 +63,8 @@ const GATING: usize = 10;
 const PASSED_IN: usize = 11;
 const PASSED_OUT: usize = 12;
 const WAITS_SINCE: usize = 13;
+const NUMBERS: usize = 14;
+const HAS_NUMBERS: usize = 15;
 
 const STATE_BITS: u32 = 8;
 
@@ -339,7 +342,8 @@ impl<'a> Marks<'a> {
         let ports = u64::from(connection.vrf) << 32
             | u64::from(connection.local_port) << 16
             | u64::from(connection.remote_port);
-        let values = [local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0, 0];
+        let values =
+            [local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0, 0, 0, 0];
         for (place, value) in (at + LOCAL..).zip(values) {
             self.store(place, value);
         }
@@ -434,6 +438,21 @@ impl<'a> Marks<'a> {
     pub fn set_waits_since(&self, claim: Claim, since: Option<u64>) {
         if let Some(at) = self.used(claim) {
             self.store(at + WAITS_SINCE, since.unwrap_or(0));
+        }
+    }
+
+    /// Initial sequence numbers (RFC 9293 section 3.4.1), ours and the peer's, as far as the gate has seen them.
+    pub fn numbers(&self, claim: Claim) -> Option<(u32, u32)> {
+        let at = self.used(claim)?;
+        let numbers = (self.load(at + HAS_NUMBERS) == 1).then(|| self.load(at + NUMBERS))?;
+        self.used(claim).map(|_| ((numbers >> 32) as u32, numbers as u32))
+    }
+
+    /// The gate says what they are, as [`Self::numbers`].
+    pub fn set_numbers(&self, claim: Claim, ours: u32, theirs: u32) {
+        if let Some(at) = self.used(claim) {
+            self.store(at + NUMBERS, u64::from(ours) << 32 | u64::from(theirs));
+            self.store(at + HAS_NUMBERS, 1);
         }
     }
 
@@ -544,7 +563,9 @@ mod tests {
         assert_eq!((replicator.wanted(claim), replicator.passed(claim)), (Some((11, 31)), Some((9, 19))));
         assert_eq!(replicator.waits_since(claim), None);
         gate.set_waits_since(claim, Some(1234));
-        assert_eq!(replicator.waits_since(claim), Some(1234));
+        assert_eq!((replicator.waits_since(claim), replicator.numbers(claim)), (Some(1234), None));
+        gate.set_numbers(claim, u32::MAX, 0);
+        assert_eq!(replicator.numbers(claim), Some((u32::MAX, 0)));
         assert_eq!(replicator.gating(claim), Gating::Unseen);
         gate.set_gating(claim, Gating::Able);
         assert_eq!(replicator.gating(claim), Gating::Able);

@@ -11,6 +11,7 @@ fn gated() -> (Scene, holdfast_gate::Claim) {
     let claim = scene.claim(0, 1, SlotState::Gated, (0, 0));
     scene.release();
     assert_eq!(scene.marks().gating(claim), Gating::Able);
+    assert_eq!(scene.marks().numbers(claim), Some((u32::MAX - 3, u32::MAX - 1)));
     assert_eq!(scene.take(), "+0");
     (scene, claim)
 }

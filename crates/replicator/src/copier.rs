@@ -5,6 +5,7 @@
 //!   log         what is the same for all sessions       s/7         session 7: which snapshot holds, …
 //!   s/7/in      octets of the peer                      s/7/out     octets to the peer that it may not have acknowledged
 //!   s/7/record  its record                              s/7/snap/3  its third snapshot
+//!   s/7/socket  what its connection can be made again with
 //!   e/41        entry 41, and the number of the one before it
 //! ```
 //!
@@ -50,6 +51,7 @@ struct Copied {
     /// As it was written last; `None`: not yet.
     written: Option<stored::Session>,
     record: Vec<u8>,
+    socket: Vec<u8>,
     received: u64,
     sent: u64,
     snapshot: Option<Copying>,
@@ -101,6 +103,8 @@ pub(crate) struct Copier<R> {
     moved: BTreeSet<SessionId>,
     /// Sessions that are not copied.
     without: BTreeSet<SessionId>,
+    /// What is known of the sessions' sockets.
+    sockets: BTreeMap<SessionId, Vec<u8>>,
 }
 
 /// What stops the filling of a batch.
@@ -136,6 +140,7 @@ impl<R: Shared> Copier<R> {
             useless: Vec::new(),
             moved: BTreeSet::new(),
             without: BTreeSet::new(),
+            sockets: BTreeMap::new(),
         }
     }
 
@@ -164,6 +169,19 @@ impl<R: Shared> Copier<R> {
     /// These sessions are not copied.
     pub(crate) fn leave_out(&mut self, without: BTreeSet<SessionId>) {
         self.without = without;
+    }
+
+    /// What the socket of a session can be made again with, as far as that is known.
+    pub(crate) fn set_socket(&mut self, id: SessionId, socket: Option<Vec<u8>>) {
+        match socket {
+            Some(socket) => drop(self.sockets.insert(id, socket)),
+            None => drop(self.sockets.remove(&id)),
+        }
+    }
+
+    /// Whether the store has the socket of a session when all batches have arrived.
+    pub(crate) fn has_socket(&self, id: SessionId) -> bool {
+        self.sessions.get(&id).is_some_and(|copied| !copied.socket.is_empty())
     }
 
     /// How far the sessions are whose marks have moved since this was asked last.
@@ -259,7 +277,7 @@ impl<R: Shared> Copier<R> {
             batch.push(Operation::Remove { name: names.session(id) })?;
         }
         {
-            self.useless.extend([names.incoming(id), names.outgoing(id), names.record(id)]);
+            self.useless.extend([names.incoming(id), names.outgoing(id), names.record(id), names.socket(id)]);
             let snapshot = copied.snapshot_in_store();
             self.useless.extend((snapshot != 0).then(|| names.snapshot(id, snapshot)));
         }
@@ -311,7 +329,8 @@ impl<R: Shared> Copier<R> {
                 let names = &self.names;
                 let begun = [begin(names.incoming(view.id), received), begin(names.outgoing(view.id), sent)];
                 push_all(batch, begun)?;
-                let new = Copied { written: None, record: Vec::new(), received, sent, snapshot: None };
+                let (record, socket) = (Vec::new(), Vec::new());
+                let new = Copied { written: None, record, socket, received, sent, snapshot: None };
                 Ok(entry.insert(new))
             }
         }
@@ -434,7 +453,19 @@ impl<R: Shared> Copier<R> {
             batch.push(Operation::Put { name: record_name, value: record.clone() })?;
             copied.record = record;
         }
+        self.copy_socket(batch, view.id)?;
         self.write_session(batch, view, passed)
+    }
+
+    fn copy_socket(&mut self, batch: &mut Batch, id: SessionId) -> Result<(), NoRoom> {
+        let (Some(socket), Some(copied)) = (self.sockets.get(&id), self.sessions.get_mut(&id)) else {
+            return Ok(());
+        };
+        if copied.socket != *socket {
+            batch.push(Operation::Put { name: self.names.socket(id), value: socket.clone() })?;
+            copied.socket.clone_from(socket);
+        }
+        Ok(())
     }
 
     fn write_session(&mut self, batch: &mut Batch, view: &View, passed: u64) -> Result<(), Stop> {
@@ -585,6 +616,10 @@ impl Names {
 
     pub(crate) fn record(&self, id: SessionId) -> Name {
         self.name(&format!("s/{}/record", id.0))
+    }
+
+    pub(crate) fn socket(&self, id: SessionId) -> Name {
+        self.name(&format!("s/{}/socket", id.0))
     }
 
     pub(crate) fn incoming(&self, id: SessionId) -> Name {

@@ -3,13 +3,15 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     io,
+    net::Ipv6Addr,
     os::fd::{AsFd, OwnedFd},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_api::bgp::v1::HeldSession;
+use holdfast_api::{bgp::v1::HeldSession, stored::v1 as stored};
 use holdfast_gate::{Claim, Connection, Gating, Marks, SlotState};
 use holdfast_nsr::{Reader, SessionId, Shared};
-use holdfast_sys::{memory::ForeignMemory, tcp};
+use holdfast_sys::{memory::ForeignMemory, repair, tcp};
 use prost::Message;
 use rustix::net::{RecvFlags, recv, sockopt};
 
@@ -46,6 +48,8 @@ struct Socket {
     connection: Connection,
     /// Who dials has the SYN counted among the octets that it has sent.
     dialled: u64,
+    /// What it can be made again with was told to the copier.
+    is_told: bool,
 }
 
 /// Why a session is not protected by the store.
@@ -207,6 +211,8 @@ impl Table {
                     }
                 }
                 self.origins.clear();
+                // The copier of this log has been told nothing.
+                self.sockets.values_mut().for_each(|socket| socket.is_told = false);
                 self.leave_out();
                 true
             }
@@ -218,7 +224,7 @@ impl Table {
         match connection(&descriptor, self.number) {
             Ok(connection) => {
                 let dialled = u64::from(connection.local_port != self.port);
-                self.sockets.insert(id, Socket { number, descriptor, connection, dialled });
+                self.sockets.insert(id, Socket { number, descriptor, connection, dialled, is_told: false });
                 self.carried.remove(&id);
             }
             // A pair, or a socket that has ended.
@@ -267,6 +273,18 @@ impl Table {
         Some((mark.received.saturating_sub(received), sent))
     }
 
+    /// What the socket of a session can be made again with, once the gate has seen where it began.
+    fn tell_socket(&mut self, id: SessionId, claim: Claim, marks: &Marks) {
+        let Some(socket) = self.sockets.get_mut(&id).filter(|socket| !socket.is_told) else { return };
+        let Some(numbers) = marks.numbers(claim) else { return };
+        let Ok(agreed) = repair::agreed(&socket.descriptor) else { return };
+        let stored = to_store(&socket.connection, numbers, &agreed).encode_to_vec();
+        socket.is_told = true;
+        if let Some(log) = &mut self.log {
+            log.copier.set_socket(id, Some(stored));
+        }
+    }
+
     /// Whether no session has a slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -299,6 +317,9 @@ impl Table {
             }
             self.confirmed.remove(&id);
             self.origins.remove(&id);
+            if let Some(log) = &mut self.log {
+                log.copier.set_socket(id, None);
+            }
         }
         for id in present {
             let Some(connection) = self.sockets.get(&id).map(|socket| socket.connection) else { continue };
@@ -321,6 +342,7 @@ impl Table {
                     *entry.insert(claim)
                 }
             };
+            self.tell_socket(id, claim, marks);
             let offsets = self.confirmed.get(&id).and_then(|mark| self.offsets(*mark));
             let is_able = marks.gating(claim) == Gating::Able;
             let Some((now, _, _)) = marks.watermarks(claim) else { continue };
@@ -375,7 +397,10 @@ impl Table {
                 (Some(_), Some(claim)) => match marks.gating(claim) {
                     Gating::Older => Some(Unprotected::Older),
                     Gating::Unseen => Some(Unprotected::Unseen),
-                    Gating::Able => confirmed.is_none().then_some(Unprotected::NotCopied),
+                    Gating::Able => {
+                        let is_copied = confirmed.is_some() && copier.has_socket(id);
+                        (!is_copied).then_some(Unprotected::NotCopied)
+                    }
                 },
             };
             let remote = socket.map(|socket| socket.connection.remote);
@@ -393,7 +418,7 @@ impl Table {
 #[derive(Clone, Debug)]
 pub(crate) struct SessionStatus {
     pub(crate) id: SessionId,
-    pub(crate) remote: Option<std::net::Ipv6Addr>,
+    pub(crate) remote: Option<Ipv6Addr>,
     pub(crate) lacks: Option<Unprotected>,
     pub(crate) state: Option<SlotState>,
     pub(crate) received: u64,
@@ -413,6 +438,30 @@ fn connection(socket: &OwnedFd, vrf: u32) -> io::Result<Connection> {
     let socket = std::net::TcpStream::from(socket.try_clone()?);
     let (local, remote) = (socket.local_addr()?, socket.peer_addr()?);
     Ok(Connection::new(local, remote, vrf))
+}
+
+/// A socket as the store has it.
+fn to_store(connection: &Connection, numbers: (u32, u32), agreed: &repair::Agreed) -> stored::Socket {
+    let address = |address: Ipv6Addr| match address.to_ipv4_mapped() {
+        Some(address) => address.octets().to_vec(),
+        None => address.octets().to_vec(),
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    stored::Socket {
+        local_address: address(connection.local),
+        local_port: connection.local_port.into(),
+        remote_address: address(connection.remote),
+        remote_port: connection.remote_port.into(),
+        initial_sent: numbers.0,
+        initial_received: numbers.1,
+        segment: agreed.segment.into(),
+        selective: agreed.selective,
+        scale_theirs: agreed.scales.map(|(theirs, _)| theirs.into()),
+        scale_ours: agreed.scales.map(|(_, ours)| ours.into()),
+        timestamp: agreed.timestamp,
+        unix_milliseconds: u64::try_from(now).unwrap_or(u64::MAX),
+        window: agreed.window,
+    }
 }
 
 /// Octets that nobody has read, from an offset of the stream on, and from which they are.

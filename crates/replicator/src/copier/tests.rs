@@ -121,6 +121,8 @@ fn act() -> impl Strategy<Value = Act> {
 struct World {
     log: Log<Both>,
     told: BTreeMap<SessionId, Told>,
+    /// What the copier was told of sockets.
+    sockets: BTreeMap<SessionId, u8>,
     /// What each entry says, and each list by its last.
     lists: BTreeMap<EntryId, Vec<u32>>,
     head: EntryId,
@@ -141,6 +143,7 @@ impl World {
         let mut world = Self {
             log,
             told: BTreeMap::new(),
+            sockets: BTreeMap::new(),
             lists: BTreeMap::from([(EntryId::NONE, Vec::new())]),
             head: EntryId::NONE,
             count: 0,
@@ -179,7 +182,11 @@ impl World {
                     told.trims.insert((0, at));
                 }
             }
-            Act::Close(which) => self.session(which).into_iter().for_each(|id| self.log.close(id)),
+            Act::Close(which) => self.session(which).into_iter().for_each(|id| {
+                self.log.close(id);
+                self.copier.set_socket(id, None);
+                self.sockets.remove(&id);
+            }),
             Act::Receive(which, count) => {
                 self.session(which).into_iter().for_each(|id| self.receive(id, count));
             }
@@ -205,6 +212,10 @@ impl World {
                 let record = vec![value; 1 + usize::from(value) % 60];
                 self.log.set_record(id, &record).expect("short enough");
                 self.told.get_mut(&id).expect("open").records.insert(record);
+                if value % 3 == 0 {
+                    self.copier.set_socket(id, Some(vec![value; 9]));
+                    self.sockets.insert(id, value);
+                }
             }),
             Act::Append(size, new) => self.append(size, new),
             Act::Fold => self.fold(),
@@ -421,6 +432,12 @@ impl World {
             assert_eq!((session.incoming, session.outgoing), (incoming.start, outgoing.end));
             expected.extend([names.session(id), names.record(id), names.incoming(id), names.outgoing(id)]);
             expected.extend((session.snapshot != 0).then(|| names.snapshot(id, session.snapshot)));
+            let socket = self.sockets.get(&id).map(|value| vec![*value; 9]);
+            assert_eq!(
+                (self.value(names.socket(id)), self.copier.has_socket(id)),
+                (socket.clone(), socket.is_some())
+            );
+            expected.extend(socket.is_some().then(|| names.socket(id)));
         }
         let listed = self.contents.list(self.generation, &Default::default()).objects;
         let there = listed.into_iter().map(|object| object.name);
