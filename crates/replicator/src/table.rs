@@ -46,10 +46,18 @@ struct Socket {
     number: u64,
     descriptor: OwnedFd,
     connection: Connection,
-    /// Who dials has the SYN counted among the octets that it has sent.
-    dialled: u64,
+    /// We have dialled.
+    dialled: bool,
     /// What it can be made again with was told to the copier.
     is_told: bool,
+}
+
+impl Socket {
+    /// Octets that its count of what was sent has more than the stream, which begins at this offset: who has dialled has the SYN
+    /// counted, but not in a socket that was made again.
+    fn dialled(&self, origin: u64) -> u64 {
+        u64::from(self.dialled && origin == 0)
+    }
 }
 
 /// Why a session is not protected by the store.
@@ -223,7 +231,7 @@ impl Table {
         self.origins.remove(&id);
         match connection(&descriptor, self.number) {
             Ok(connection) => {
-                let dialled = u64::from(connection.local_port != self.port);
+                let dialled = connection.local_port != self.port;
                 self.sockets.insert(id, Socket { number, descriptor, connection, dialled, is_told: false });
                 self.carried.remove(&id);
             }
@@ -269,16 +277,20 @@ impl Table {
     fn offsets(&self, mark: Mark) -> Option<(u64, u64)> {
         let (received, sent) = *self.origins.get(&mark.id)?;
         let socket = self.sockets.get(&mark.id)?;
-        let sent = mark.sent.saturating_sub(sent).saturating_sub(socket.dialled);
+        let sent = mark.sent.saturating_sub(sent).saturating_sub(socket.dialled(sent));
         Some((mark.received.saturating_sub(received), sent))
     }
 
     /// What the socket of a session can be made again with, once the gate has seen where it began.
     fn tell_socket(&mut self, id: SessionId, claim: Claim, marks: &Marks) {
         let Some(socket) = self.sockets.get_mut(&id).filter(|socket| !socket.is_told) else { return };
-        let Some(numbers) = marks.numbers(claim) else { return };
+        let Some((ours, theirs)) = marks.numbers(claim) else { return };
+        let Some((received, sent)) = self.origins.get(&id).copied() else { return };
         let Ok(agreed) = repair::agreed(&socket.descriptor) else { return };
-        let stored = to_store(&socket.connection, numbers, &agreed).encode_to_vec();
+        // Behind the SYN is where the socket began to count.
+        let behind = |number: u32, origin: u64| number.wrapping_add(1).wrapping_sub(origin as u32);
+        let zeros = (behind(ours, sent + socket.dialled(sent)), behind(theirs, received));
+        let stored = to_store(&socket.connection, zeros, &agreed).encode_to_vec();
         socket.is_told = true;
         if let Some(log) = &mut self.log {
             log.copier.set_socket(id, Some(stored));
@@ -441,7 +453,7 @@ fn connection(socket: &OwnedFd, vrf: u32) -> io::Result<Connection> {
 }
 
 /// A socket as the store has it.
-fn to_store(connection: &Connection, numbers: (u32, u32), agreed: &repair::Agreed) -> stored::Socket {
+fn to_store(connection: &Connection, zeros: (u32, u32), agreed: &repair::Agreed) -> stored::Socket {
     let address = |address: Ipv6Addr| match address.to_ipv4_mapped() {
         Some(address) => address.octets().to_vec(),
         None => address.octets().to_vec(),
@@ -452,8 +464,8 @@ fn to_store(connection: &Connection, numbers: (u32, u32), agreed: &repair::Agree
         local_port: connection.local_port.into(),
         remote_address: address(connection.remote),
         remote_port: connection.remote_port.into(),
-        initial_sent: numbers.0,
-        initial_received: numbers.1,
+        sent_zero: zeros.0,
+        received_zero: zeros.1,
         segment: agreed.segment.into(),
         selective: agreed.selective,
         scale_theirs: agreed.scales.map(|(theirs, _)| theirs.into()),
