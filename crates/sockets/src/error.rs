@@ -1,6 +1,6 @@
 //! Why a socket could not be had.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use holdfast_types::Prefix;
 
@@ -13,6 +13,9 @@ pub enum SocketError {
     /// A listen range cannot be dialled.
     #[error("peer `{0}` is a listen range: it has no address to dial")]
     Range(String),
+    /// Which interface it was on is not known.
+    #[error("the connection with {0} cannot be made again: its address is link-local")]
+    LinkLocal(IpAddr),
     /// The interface of a link-local address does not exist (now).
     #[error("there is no interface `{name}`: {source}")]
     NoInterface {

@@ -2,11 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     os::fd::OwnedFd,
 };
 
-use holdfast_sys::tcp::{IpVersion, set_md5, set_ttl};
+use holdfast_sys::{
+    repair::{self, Agreed},
+    tcp::{IpVersion, set_md5, set_ttl},
+};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 use rustix::{
@@ -220,6 +223,24 @@ impl Opener {
     pub fn refit(&self, name: &str, socket: &OwnedFd) -> Result<(), SocketError> {
         let peer = self.known.peers.get(name).ok_or_else(|| SocketError::UnknownPeer(name.to_owned()))?;
         socket::refit(peer, socket)
+    }
+
+    /// A connection with a configured peer, made again as another router has left it. It says nothing before it is
+    /// [released](repair::release).
+    ///
+    /// # Errors
+    /// When nobody at this address is configured, or the kernel refuses.
+    pub async fn restore(&self, at: &repair::Place, agreed: &Agreed) -> Result<OwnedFd, SocketError> {
+        let remote = at.remote.ip();
+        let is_link_local = matches!(remote, IpAddr::V6(address) if address.is_unicast_link_local());
+        if is_link_local {
+            return Err(SocketError::LinkLocal(remote));
+        }
+        let peers = self.known.peers.values().filter(|peer| peer.network.contains_address(remote));
+        // A peer of its own comes before the range that it is in.
+        let peer = peers.max_by_key(|peer| peer.network.length());
+        let peer = peer.ok_or_else(|| SocketError::UnknownPeer(remote.to_string()))?;
+        socket::restore(&self.place, peer, at, agreed).await
     }
 
     /// The interfaces that peers are on.

@@ -10,8 +10,10 @@ use std::{
 
 use holdfast_api::socket::v1::{
     Configuration, DialRequest, Empty, GroupRequest, ListenRequest, Neighbor, PortRequest, RawRequest,
-    ReceiveRequest, ReceivedPackets, RefitRequest, SendReply, SendRequest, SocketServer, UdpRequest,
+    ReceiveRequest, ReceivedPackets, RefitRequest, RestoreRequest, SendReply, SendRequest, SocketServer,
+    UdpRequest,
 };
+use holdfast_sys::repair::{self, Agreed};
 use holdfast_types::Prefix;
 use holdfast_xrl::{CallContext, ReplySink, XrlError};
 use tokio::sync::{Mutex, Notify, watch};
@@ -26,6 +28,11 @@ use crate::{
     raw,
     relay::Relay,
 };
+
+/// The most that a window is shifted by (RFC 7323 section 2.3).
+const MOST_SCALE: u8 = 14;
+/// The least that the kernel takes as a segment's size.
+const LEAST_SEGMENT: u16 = 88;
 
 /// Serves `socket.v1`. Who may configure and who may ask is the interface's matter.
 #[derive(Default)]
@@ -226,6 +233,26 @@ impl SocketServer for SocketService {
         Ok(Empty {})
     }
 
+    async fn restore(
+        &self,
+        _cx: &CallContext,
+        request: RestoreRequest,
+    ) -> Result<(Empty, Vec<OwnedFd>), XrlError> {
+        self.is_configured().await;
+        let (at, agreed) = connection(&request)?;
+        let socket = self.opener.lock().await.restore(&at, &agreed).await.map_err(refused)?;
+        let (local, remote) = (at.local, at.remote);
+        tracing::info!(event = "socket-restored", %local, %remote, "a connection was made again");
+        Ok((Empty {}, vec![socket]))
+    }
+
+    async fn release(&self, _cx: &CallContext, _: Empty, fds: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        for socket in &fds {
+            repair::release(socket).map_err(|error| XrlError::unavailable(error.to_string()))?;
+        }
+        Ok(Empty {})
+    }
+
     async fn neighbors(
         &self,
         _cx: &CallContext,
@@ -256,6 +283,35 @@ fn udp_address(request: &UdpRequest) -> Result<SocketAddr, XrlError> {
     Ok(SocketAddr::new(address(&request.address, request.afi)?, port))
 }
 
+/// A connection, and what was agreed on.
+fn connection(request: &RestoreRequest) -> Result<(repair::Place, Agreed), XrlError> {
+    let end = |octets: &[u8], port: u32| {
+        let port = u16::try_from(port).ok().filter(|port| *port != 0);
+        Some(SocketAddr::new(peer::address(octets)?, port?))
+    };
+    let ends =
+        (end(&request.local_address, request.local_port), end(&request.remote_address, request.remote_port));
+    let (Some(local), Some(remote)) = ends else {
+        return Err(XrlError::invalid_argument("an end of the connection has no address, or no port"));
+    };
+    if local.is_ipv4() != remote.is_ipv4() {
+        return Err(XrlError::invalid_argument("the addresses are of different families"));
+    }
+    let scale =
+        |scale: Option<u32>| scale.map(|scale| u8::try_from(scale).ok().filter(|scale| *scale <= MOST_SCALE));
+    let scales = match (scale(request.scale_theirs), scale(request.scale_ours)) {
+        (None, None) => None,
+        (Some(Some(theirs)), Some(Some(ours))) => Some((theirs, ours)),
+        _ => return Err(XrlError::invalid_argument("the windows' scales make no sense")),
+    };
+    let segment = u16::try_from(request.segment).ok().filter(|segment| *segment >= LEAST_SEGMENT);
+    let segment =
+        segment.ok_or_else(|| XrlError::invalid_argument("no connection has such a segment size"))?;
+    let (selective, timestamp, window) = (request.selective, request.timestamp, request.window);
+    let at = repair::Place { local, remote, send: request.send, receive: request.receive };
+    Ok((at, Agreed { segment, selective, scales, timestamp, window }))
+}
+
 fn no_port() -> XrlError {
     XrlError::invalid_argument("the port is over 65535")
 }
@@ -276,7 +332,7 @@ fn address(octets: &[u8], afi: u32) -> Result<IpAddr, XrlError> {
 fn refused(error: SocketError) -> XrlError {
     match error {
         SocketError::UnknownPeer(_) => XrlError::not_found(error.to_string()),
-        SocketError::Range(_) => XrlError::failed_precondition(error.to_string()),
+        SocketError::Range(_) | SocketError::LinkLocal(_) => XrlError::failed_precondition(error.to_string()),
         SocketError::Keeper(_)
         | SocketError::NoInterface { .. }
         | SocketError::NoNeighbor(_)

@@ -11,7 +11,9 @@ use std::{
 use holdfast_sys::{
     bind_to_device,
     filter::{Instruction, lock_filter, set_filter},
-    packet, set_priority,
+    packet,
+    repair::{self, Agreed},
+    set_priority,
     tcp::{IpVersion, Md5Peer, set_default_ttl, set_md5, set_min_ttl, set_ttl},
 };
 use rustix::{
@@ -84,7 +86,25 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
 pub(crate) fn refit(peer: &Peer, socket: &OwnedFd) -> Result<(), SocketError> {
     let remote = rustix::net::getpeername(socket);
     let remote = remote.and_then(|remote| SocketAddr::try_from(remote.ok_or(Errno::NOTCONN)?));
-    let address = remote.step("asking for the other end")?.ip();
+    fit(peer, socket, remote.step("asking for the other end")?.ip())
+}
+
+/// A connection with the peer as another router has left it. It says nothing before it is [released](repair::release).
+pub(crate) async fn restore(
+    place: &Place,
+    peer: &Peer,
+    at: &repair::Place,
+    agreed: &Agreed,
+) -> Result<OwnedFd, SocketError> {
+    let address = at.remote.ip();
+    let socket = open(place, address).await?;
+    fit(peer, &socket, address)?;
+    repair::restore(&socket, at, agreed).step("restoring the connection")?;
+    Ok(socket)
+}
+
+/// Gives a socket what it needs for a connection with the peer, who is at this address.
+fn fit(peer: &Peer, socket: &OwnedFd, address: IpAddr) -> Result<(), SocketError> {
     // The kernel has the key of one that has come in under its address, also where a range had it.
     let whose = md5_peer(Prefix::host(address));
     match &peer.md5 {

@@ -4,3 +4,4 @@ mod custody;
 mod opener;
 mod packets;
 mod ports;
+mod restored;

@@ -15,10 +15,10 @@ use holdfast_types::Prefix;
 use rustix::net::sockopt;
 
 /// An opener whose sockets are made here, for which it waits for nobody; and who is heard there without being a peer.
-struct Opener(holdfast_sockets::Opener, Vec<Prefix>);
+pub(super) struct Opener(pub(super) holdfast_sockets::Opener, Vec<Prefix>);
 
 impl Opener {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::at(Place::Here)
     }
 
@@ -26,7 +26,7 @@ impl Opener {
         Self(holdfast_sockets::Opener::new(place, None), Vec::new())
     }
 
-    fn configure(
+    pub(super) fn configure(
         &mut self,
         peers: impl IntoIterator<Item = Peer>,
         listen: &[SocketAddr],
@@ -39,12 +39,12 @@ impl Opener {
         now(self.0.listen(address, plain))
     }
 
-    fn dial(&self, name: &str) -> Result<OwnedFd, SocketError> {
+    pub(super) fn dial(&self, name: &str) -> Result<OwnedFd, SocketError> {
         now(self.0.dial(name, |_| None))
     }
 }
 
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("it waits"),
@@ -71,7 +71,7 @@ pub(super) fn key(text: &str) -> Option<Secret> {
 }
 
 /// A listener on a free port of the loopback address.
-fn listener(opener: &mut Opener, address: impl Into<IpAddr>) -> (TcpListener, u16) {
+pub(super) fn listener(opener: &mut Opener, address: impl Into<IpAddr>) -> (TcpListener, u16) {
     let address = address.into();
     let free = TcpListener::bind((address, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
     let socket: TcpListener = opener.listen(free, false).expect("listening").into();

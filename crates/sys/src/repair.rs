@@ -6,7 +6,10 @@
 
 use std::{io, net::SocketAddr, os::fd::AsFd};
 
-use rustix::net::{bind, connect};
+use rustix::{
+    io::Errno,
+    net::{SocketAddrAny, bind, connect, getpeername, getsockname},
+};
 
 use crate::{
     option::{get_option, set_option},
@@ -165,6 +168,26 @@ pub fn release(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::TCP_REPAIR, OFF)
 }
 
+/// Takes a connection out of its socket: where it is. The socket is only to be closed: that says nothing to the peer.
+///
+/// # Errors
+/// `EPERM` without CAP_NET_ADMIN, `ENOTCONN`, and those of `setsockopt`.
+pub fn take_out(socket: impl AsFd) -> io::Result<Place> {
+    let end = |name: Option<SocketAddrAny>| {
+        name.ok_or(Errno::NOTCONN).and_then(SocketAddr::try_from).map_err(io::Error::from)
+    };
+    let local = end(Some(getsockname(&socket)?))?;
+    let remote = end(getpeername(&socket)?)?;
+    set(&socket, libc::TCP_REPAIR, ON)?;
+    let number = |queue| {
+        set(&socket, libc::TCP_REPAIR_QUEUE, queue)?;
+        let mut number = 0_u32;
+        get_option(&socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number)?;
+        Ok::<_, io::Error>(number)
+    };
+    Ok(Place { local, remote, send: number(SEND_QUEUE)?, receive: number(RECEIVE_QUEUE)? })
+}
+
 fn set(socket: impl AsFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, name, &value)
 }
@@ -200,20 +223,6 @@ mod tests {
         socket(family, SocketType::STREAM, None).expect("a socket").into()
     }
 
-    /// Where a connection is, as its own socket knows it; then it vanishes.
-    fn end(stream: TcpStream) -> Place {
-        // Closed so, it says nothing.
-        set(&stream, libc::TCP_REPAIR, ON).expect("this test needs root");
-        let number = |queue| {
-            set(&stream, libc::TCP_REPAIR_QUEUE, queue).expect("a queue");
-            let mut number = 0_u32;
-            get_option(&stream, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &mut number).expect("a number");
-            number
-        };
-        let (local, remote) = (stream.local_addr().expect("ours"), stream.peer_addr().expect("theirs"));
-        Place { local, remote, send: number(SEND_QUEUE), receive: number(RECEIVE_QUEUE) }
-    }
-
     /// Octets go both ways, in one write and in many segments.
     fn talk(one: &mut TcpStream, other: &mut TcpStream) {
         let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -236,7 +245,8 @@ mod tests {
             let agreed = agreed(&ours).expect("a connection");
             assert_eq!(agreed.timestamp.is_some(), key.is_empty(), "none with keys: {agreed:?}");
             assert!(agreed.selective && agreed.scales.is_some() && agreed.segment > 500, "{agreed:?}");
-            let place = end(ours);
+            let place = take_out(&ours).expect("this test needs root");
+            drop(ours);
             ours = closed(place.local);
             if !key.is_empty() {
                 let length = if place.remote.is_ipv4() { 32 } else { 128 };
@@ -274,7 +284,7 @@ mod tests {
     fn a_socket_that_is_connected_is_not_restored() {
         let (ours, theirs) = pair("127.0.0.1:0", b"");
         let agreed = agreed(&ours).expect("a connection");
-        let place = end(theirs);
+        let place = take_out(&theirs).expect("this test needs root");
         restore(&ours, &place, &agreed).expect_err("it is another connection");
     }
 }
