@@ -349,7 +349,7 @@ impl Flows {
     /// Looks at the slots that have changed. Without marks, what has had a slot lets nothing leave. To be called before
     /// the other calls that take marks whenever [`Marks::changes`] may be another, and when there are other marks: then with
     /// `anew`.
-    pub fn look_at_slots(&mut self, marks: Option<&Marks<'_>>, anew: bool) {
+    pub fn look_at_slots(&mut self, marks: Option<&Marks<'_>>, anew: bool, verdicts: &mut Verdicts) {
         if anew {
             self.slots.clear();
             self.changes = None;
@@ -372,7 +372,7 @@ impl Flows {
         for slot in 0..marks.slots() as u32 {
             let word = marks.state_word(slot).unwrap_or(0);
             if self.slots[slot as usize].0 != word {
-                self.look_at_slot(marks, slot, word);
+                self.look_at_slot(marks, slot, word, verdicts);
             }
         }
         if std::mem::take(&mut self.is_restored) {
@@ -394,7 +394,7 @@ impl Flows {
         }
     }
 
-    fn look_at_slot(&mut self, marks: &Marks<'_>, slot: u32, word: u64) {
+    fn look_at_slot(&mut self, marks: &Marks<'_>, slot: u32, word: u64, verdicts: &mut Verdicts) {
         let view = marks.view(slot);
         let (_, bound) = self.slots[slot as usize];
         // Of a slot that is being changed the word is not taken note of: it is looked at again.
@@ -418,7 +418,17 @@ impl Flows {
         }
         self.slots[slot as usize] = (noted, None);
         let Some(view) = view.filter(|view| view.connection.vrf == self.vrf) else { return };
-        let Some(number) = self.index.get(&view.connection).copied() else { return };
+        let restored = view.restored.map(|(iss, irs)| Beginning::Whole { iss, irs });
+        let known = self.index.get(&view.connection).copied();
+        let is_news = restored.filter(|beginning| {
+            known.and_then(|number| self.flow(number)).is_none_or(|flow| flow.beginning != *beginning)
+        });
+        let known = match (known, is_news) {
+            (Some(number), None) => Some(number),
+            (None, None) => None,
+            (_, Some(beginning)) => self.begin_restored(view.connection, known, beginning, marks, verdicts),
+        };
+        let Some(number) = known else { return };
         let Some(flow) = self.flow_mut(number) else { return };
         // The use was for a connection of the same addresses before this one.
         if flow.claim == Some(view.claim) && !flow.bound {
@@ -448,6 +458,26 @@ impl Flows {
         self.slots[slot as usize].1 = Some(number);
         self.change(number);
         self.tell(number);
+    }
+
+    /// A connection that another router has begun. One of the same addresses that was known before is no more.
+    fn begin_restored(
+        &mut self,
+        connection: Connection,
+        known: Option<u32>,
+        beginning: Beginning,
+        marks: &Marks<'_>,
+        verdicts: &mut Verdicts,
+    ) -> Option<u32> {
+        match known {
+            Some(number) => self.begin_anew(number, beginning, Some(marks), verdicts),
+            None => drop(self.begin(connection, beginning, verdicts)),
+        }
+        let number = self.index.get(&connection).copied()?;
+        let flow = self.flow_mut(number)?;
+        // As of one that the process before has known: what was seen is what the watermarks say.
+        (flow.is_restored, flow.claim) = (true, None);
+        Some(number)
     }
 
     /// A connection that ends or begins anew leaves its slot, which stays for the one before.

@@ -22,7 +22,7 @@
 //! | 10 G | what the gate knows of the connection, above it the generation that it speaks of |
 //! | 11, 12 G | highest offsets that have left: acknowledged (in), end of data (out) |
 //! | 13 G | since when the first segment that is held has waited, CLOCK_BOOTTIME in milliseconds; 0: none is held |
-//! | 14, 15 G | initial sequence numbers: ours << 32, the peer's; 1: they are known |
+//! | 14, 15 | initial sequence numbers: ours << 32, the peer's; 1: the gate has seen them, 2: the replicator knows them |
 //!
 //! Offsets count from the first octet behind the SYN of either side.
 //!
@@ -64,7 +64,11 @@ const PASSED_IN: usize = 11;
 const PASSED_OUT: usize = 12;
 const WAITS_SINCE: usize = 13;
 const NUMBERS: usize = 14;
-const HAS_NUMBERS: usize = 15;
+const WHOSE: usize = 15;
+
+/// Who knows the numbers: the gate has seen them, or the replicator has told them.
+const SEEN: u64 = 1;
+const TOLD: u64 = 2;
 
 const STATE_BITS: u32 = 8;
 
@@ -217,6 +221,8 @@ pub struct View {
     pub received: u64,
     /// Octets to the peer that are replicated.
     pub sent: u64,
+    /// Of a connection that another router has begun: initial sequence numbers, ours and the peer's.
+    pub restored: Option<(u32, u32)>,
 }
 
 /// Marks in words that two processes share. See the module's text for the layout.
@@ -329,7 +335,31 @@ impl<'a> Marks<'a> {
         slot: u32,
         connection: &Connection,
         state: SlotState,
+        watermarks: (u64, u64),
+    ) -> Option<Claim> {
+        self.begin_use(slot, connection, state, watermarks, None)
+    }
+
+    /// As [`Self::claim`], of a connection whose beginning the gate has not seen, with its initial sequence numbers, ours and the
+    /// peer's: the gate knows it from then on, and nothing of it has left yet beyond the watermarks.
+    pub fn claim_restored(
+        &self,
+        slot: u32,
+        connection: &Connection,
+        state: SlotState,
+        watermarks: (u64, u64),
+        numbers: (u32, u32),
+    ) -> Option<Claim> {
+        self.begin_use(slot, connection, state, watermarks, Some(numbers))
+    }
+
+    fn begin_use(
+        &self,
+        slot: u32,
+        connection: &Connection,
+        state: SlotState,
         (received, sent): (u64, u64),
+        numbers: Option<(u32, u32)>,
     ) -> Option<Claim> {
         let at = self.slot(slot)?;
         let before = self.load(at);
@@ -342,8 +372,10 @@ impl<'a> Marks<'a> {
         let ports = u64::from(connection.vrf) << 32
             | u64::from(connection.local_port) << 16
             | u64::from(connection.remote_port);
-        let values =
-            [local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0, 0, 0, 0];
+        let (numbers, whose) = numbers.map_or((0, 0), |numbers| (joined(numbers), TOLD));
+        let values = [
+            local[0], local[1], remote[0], remote[1], ports, received, sent, 0, 0, 0, 0, 0, 0, numbers, whose,
+        ];
         for (place, value) in (at + LOCAL..).zip(values) {
             self.store(place, value);
         }
@@ -400,6 +432,7 @@ impl<'a> Marks<'a> {
             },
             received: self.load(at + IN),
             sent: self.load(at + OUT),
+            restored: (self.load(at + WHOSE) == TOLD).then(|| split(self.load(at + NUMBERS))),
         };
         (state != SlotState::Free && self.load(at) == word).then_some(view)
     }
@@ -444,15 +477,15 @@ impl<'a> Marks<'a> {
     /// Initial sequence numbers (RFC 9293 section 3.4.1), ours and the peer's, as far as the gate has seen them.
     pub fn numbers(&self, claim: Claim) -> Option<(u32, u32)> {
         let at = self.used(claim)?;
-        let numbers = (self.load(at + HAS_NUMBERS) == 1).then(|| self.load(at + NUMBERS))?;
-        self.used(claim).map(|_| ((numbers >> 32) as u32, numbers as u32))
+        let numbers = (self.load(at + WHOSE) != 0).then(|| self.load(at + NUMBERS))?;
+        self.used(claim).map(|_| split(numbers))
     }
 
-    /// The gate says what they are, as [`Self::numbers`].
+    /// The gate says what they are, as [`Self::numbers`], where the replicator has not.
     pub fn set_numbers(&self, claim: Claim, ours: u32, theirs: u32) {
-        if let Some(at) = self.used(claim) {
-            self.store(at + NUMBERS, u64::from(ours) << 32 | u64::from(theirs));
-            self.store(at + HAS_NUMBERS, 1);
+        if let Some(at) = self.used(claim).filter(|at| self.load(at + WHOSE) != TOLD) {
+            self.store(at + NUMBERS, joined((ours, theirs)));
+            self.store(at + WHOSE, SEEN);
         }
     }
 
@@ -525,6 +558,14 @@ impl<'a> Marks<'a> {
     }
 }
 
+fn joined((ours, theirs): (u32, u32)) -> u64 {
+    u64::from(ours) << 32 | u64::from(theirs)
+}
+
+fn split(numbers: u64) -> (u32, u32) {
+    ((numbers >> 32) as u32, numbers as u32)
+}
+
 fn halves(address: Ipv6Addr) -> [u64; 2] {
     let bits = address.to_bits();
     [(bits >> 64) as u64, bits as u64]
@@ -554,7 +595,8 @@ mod tests {
         let claim = replicator.claim(2, &one, SlotState::Gated, (10, 20)).expect("free");
         assert_eq!(replicator.claim(2, &one, SlotState::Open, (0, 0)), None, "in use");
         assert_eq!(replicator.claim(4, &one, SlotState::Open, (0, 0)), None, "there are four");
-        let view = View { claim, state: SlotState::Gated, connection: one, received: 10, sent: 20 };
+        let view =
+            View { claim, state: SlotState::Gated, connection: one, received: 10, sent: 20, restored: None };
         assert_eq!(gate.view(2), Some(view));
         assert!(replicator.set_watermarks(claim, 5, 30));
         assert_eq!(gate.watermarks(claim), Some((SlotState::Gated, 10, 30)), "they never fall");
@@ -566,6 +608,12 @@ mod tests {
         assert_eq!((replicator.waits_since(claim), replicator.numbers(claim)), (Some(1234), None));
         gate.set_numbers(claim, u32::MAX, 0);
         assert_eq!(replicator.numbers(claim), Some((u32::MAX, 0)));
+        let other = replicator.claim_restored(3, &one, SlotState::Gated, (5, 6), (7, u32::MAX));
+        let other = other.expect("free");
+        let view = gate.view(3).expect("in use");
+        assert_eq!((view.restored, view.received, view.sent), (Some((7, u32::MAX)), 5, 6));
+        assert_eq!(replicator.numbers(other), Some((7, u32::MAX)));
+        assert!(replicator.free(other));
         assert_eq!(replicator.gating(claim), Gating::Unseen);
         gate.set_gating(claim, Gating::Able);
         assert_eq!(replicator.gating(claim), Gating::Able);

@@ -52,7 +52,7 @@ fn a_use_that_ended_meanwhile_gates_nothing_and_one_of_other_marks_closes() {
         scene.take();
         if other_marks {
             scene.other_marks();
-            scene.flows.look_at_slots(None, true);
+            scene.flows.look_at_slots(None, true, &mut Vec::new());
         } else {
             scene.marks().free(claim);
         }
@@ -105,4 +105,49 @@ fn a_connection_that_is_known_no_more_has_no_record() {
     scene.send(1, "RA", 1, 1, 0);
     keep(&mut scene, &mut memory);
     assert_eq!(kept::read(&memory).count(), 0);
+}
+
+/// What another router has begun is gated from its first segment on, before and behind a wrap of its numbers.
+#[test]
+fn a_connection_of_another_router_is_gated_at_once() {
+    for (marks, is_known) in [((0, 0), false), ((20, 10), false), ((5 << 32, 7 << 32), true)] {
+        let (mut scene, mut memory) = (Scene::new(), memory());
+        let before = is_known.then(|| {
+            // Of the same addresses, and something of it waits.
+            scene.accept(1, 1, 2);
+            let before = scene.claim(1, 1, SlotState::Gated, (0, 0));
+            scene.send(1, "A", 2, 50, 10);
+            before
+        });
+        let numbers = (u32::MAX - 5, u32::MAX - 7);
+        let claim = scene.marks().claim_restored(0, &connection(1), SlotState::Gated, marks, numbers);
+        let claim = claim.expect("a free slot");
+        assert!(before.is_none_or(|before| scene.marks().free(before)));
+        scene.release();
+        assert_eq!(scene.take(), if is_known { "+0 -1" } else { "" });
+        assert_eq!(scene.marks().gating(claim), Gating::Able);
+        let [ack, seq] = [(numbers.1, marks.0), (numbers.0, marks.1)]
+            .map(|(number, mark): (u32, u64)| number.wrapping_add(1).wrapping_add(mark as u32));
+        let first = scene.send(1, "A", seq, ack, 0);
+        assert_eq!(scene.take(), format!("+{first}"), "what is replicated is acknowledged again");
+        let [data, more] = [
+            scene.send(1, "A", seq, ack, 10),
+            scene.send(1, "A", seq.wrapping_add(10), ack.wrapping_add(7), 0),
+        ];
+        assert_eq!(scene.marks().wanted(claim), Some((marks.0 + 7, marks.1 + 10)));
+        scene.marks().set_watermarks(claim, marks.0, marks.1 + 10);
+        keep(&mut scene, &mut memory);
+        scene.release();
+        assert_eq!(scene.take(), format!("+{data}"));
+        scene.marks().set_watermarks(claim, marks.0 + 7, marks.1 + 10);
+        scene.release();
+        assert_eq!(scene.take(), format!("+{more}"));
+        // The next process knows it as well.
+        restart(&mut scene, &memory);
+        scene.send(1, "A", seq.wrapping_add(10), ack.wrapping_add(8), 0);
+        assert_eq!(
+            (scene.take().as_str(), scene.marks().wanted(claim)),
+            ("", Some((marks.0 + 8, marks.1 + 10)))
+        );
+    }
 }

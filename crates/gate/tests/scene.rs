@@ -62,7 +62,7 @@ impl Scene {
         self.waiting.insert(id, segment);
         let mut verdicts = Vec::new();
         let marks = Marks::open(&self.words).expect("marks");
-        self.flows.look_at_slots(Some(&marks), false);
+        self.flows.look_at_slots(Some(&marks), false, &mut verdicts);
         self.flows.segment(id, &segment, Some(&marks), self.lease, self.now, &mut verdicts);
         self.flows.tell_marks(Some(&marks));
         self.note(verdicts);
@@ -86,7 +86,7 @@ impl Scene {
     pub(crate) fn release(&mut self) {
         let mut verdicts = Vec::new();
         let marks = Marks::open(&self.words).expect("marks");
-        self.flows.look_at_slots(Some(&marks), false);
+        self.flows.look_at_slots(Some(&marks), false, &mut verdicts);
         let mut from = 0;
         while self.flows.release(Some(&marks), self.lease, &mut from, 1, &mut verdicts) {}
         self.flows.tell_marks(Some(&marks));

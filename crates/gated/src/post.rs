@@ -287,7 +287,8 @@ impl Post {
     /// # Errors
     /// The queue cannot be read any more.
     pub fn turn(&mut self, marks: Option<&Marks<'_>>, now: impl Fn() -> Duration) -> io::Result<Turn> {
-        self.flows.look_at_slots(marks, std::mem::take(&mut self.other_marks));
+        let anew = std::mem::take(&mut self.other_marks);
+        self.flows.look_at_slots(marks, anew, &mut self.verdicts);
         let began = now();
         let lease = self.has_lease(marks, began);
         let milliseconds = u64::try_from(began.as_millis()).unwrap_or(u64::MAX);
