@@ -10,10 +10,12 @@ mod lease;
 mod link;
 mod local;
 mod metrics;
+mod protection;
 mod replicator;
 mod service;
 mod table;
 mod tasks;
+mod way;
 mod writer;
 
 use std::rc::Rc;
