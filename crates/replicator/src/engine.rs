@@ -397,4 +397,3 @@ impl Engine {
             .collect()
     }
 }
-

@@ -4,6 +4,7 @@
 //! connections to the store, and the manager the files.
 
 mod copier;
+mod draft;
 mod engine;
 mod from_config;
 mod lease;

@@ -196,7 +196,7 @@ impl Table {
                 match reader {
                     Ok(reader) => {
                         self.trouble = None;
-                        let copier = Copier::new(reader, &self.number.to_string(), &self.vrf);
+                        let copier = Copier::new(reader, self.number, &self.vrf);
                         self.log = Some(MappedLog { number, file, copier });
                     }
                     Err(error) => {

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_api::replicator::v1::Kind;
 use holdfast_gate::Marks;
-use holdfast_store::{Answer, Batch, Failure, Request};
+use holdfast_store::{Answer, Failure, Request};
 use tracing::{error, warn};
 
 use super::Engine;
 use crate::{
     copier::{Copier, Filled},
+    draft::Draft,
     link::shortened,
     protection::Protection,
     table::Table,
@@ -172,7 +173,8 @@ impl Engine {
     /// Writes what the store lacks; whether there is more.
     pub(super) fn write(&mut self, now: Instant) -> bool {
         for _ in 0..BATCHES_A_TURN {
-            let Some(mut batch) = self.writer.begin() else { return false };
+            let Some(batch) = self.writer.begin() else { return false };
+            let mut batch = Draft::new(batch);
             let mut is_full = self.peek(&mut batch, now);
             for (at, table) in self.tables.iter_mut().enumerate() {
                 let Some(copier) = table.copier() else {
@@ -195,6 +197,7 @@ impl Engine {
             let moved = moved.collect();
             let is_whole = !is_full && self.whole.len() == self.tables.len();
             let octets = batch.octets() as u64;
+            let batch = batch.into_batch();
             let Some(request) = self.writer.send(batch, moved, is_whole, now) else { return false };
             self.octets += octets;
             if let Some(way) = &mut self.way {
@@ -210,7 +213,7 @@ impl Engine {
     }
 
     /// Looks into sockets that `bgp` does not read, while the gate waits. Whether the batch is full.
-    fn peek(&mut self, batch: &mut Batch, now: Instant) -> bool {
+    fn peek(&mut self, batch: &mut Draft, now: Instant) -> bool {
         let Ok(marks) = Marks::open(self.marks.words()) else { return false };
         if marks.held() == 0 {
             self.unread = None;
