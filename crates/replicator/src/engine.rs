@@ -268,7 +268,9 @@ impl Engine {
         if is_whole {
             self.not_whole_since = None;
         } else {
-            self.not_whole_since.get_or_insert(now);
+            // What is on its way may wait for longer.
+            let since = self.writer.oldest().unwrap_or(now);
+            self.not_whole_since.get_or_insert(since);
         }
         let known = Known {
             is_whole,
@@ -397,3 +399,6 @@ impl Engine {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,8 @@ mod local;
 mod metrics;
 mod protection;
 mod replicator;
+#[cfg(test)]
+mod scene;
 mod service;
 mod table;
 mod tasks;

@@ -422,3 +422,6 @@ fn peek(socket: &OwnedFd, origin: u64, known: u64) -> io::Result<(u64, Vec<u8>)>
     }
     Ok((before + skipped, octets))
 }
+
+#[cfg(test)]
+mod tests;
