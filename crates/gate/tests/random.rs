@@ -299,9 +299,14 @@ impl Run {
         }
         for host in 0..self.hosts.len() {
             let now = &mut self.hosts[host];
-            if let (Some(claim), Some(_)) = (now.claim, now.state) {
-                self.scene.marks().set_state(claim, SlotState::Open);
-                now.state = Some(SlotState::Open);
+            match (now.claim, now.state) {
+                (Some(claim), Some(_)) => {
+                    self.scene.marks().set_state(claim, SlotState::Open);
+                    now.state = Some(SlotState::Open);
+                }
+                // That of a connection before. After a reset nobody knows that any more, and another gate may have bound it.
+                (Some(claim), None) => assert!(self.scene.marks().free(claim)),
+                (None, _) => {}
             }
         }
         self.scene.release();

@@ -18,8 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::stored::v1 as stored;
 use holdfast_nsr::{Changed, EntryId, EntryNumber, Reader, SessionId, Shared, View};
-use holdfast_store::{Batch, MOST_OCTETS, MOST_OPERATIONS, Name, NoRoom, Operation};
+use holdfast_restore::Names;
+use holdfast_store::{Name, NoRoom, Operation};
 use prost::Message;
+
+use crate::draft::{Draft, Held, no_room};
 
 /// Entries of a list at most: a folded history has some thousand. A list without an end is damaged.
 const MOST_ENTRIES: usize = 1 << 20;
@@ -54,6 +57,10 @@ struct Copied {
     socket: Vec<u8>,
     received: u64,
     sent: u64,
+    /// The ranges in the store: what the peer has said, what it was told, and the snapshot that holds there.
+    incoming: Held,
+    outgoing: Held,
+    held_snapshot: Held,
     snapshot: Option<Copying>,
 }
 
@@ -63,6 +70,7 @@ struct Copying {
     number: u32,
     next_block: u32,
     octets: u64,
+    held: Held,
 }
 
 impl Copied {
@@ -97,8 +105,8 @@ pub(crate) struct Copier<R> {
     /// Of the log, when all lists were walked last.
     walked: Option<u64>,
     pass: Option<Pass>,
-    /// What is to be removed, the first last.
-    useless: Vec<Name>,
+    /// What is to be removed, the first last; of ranges how long they are.
+    useless: Vec<(Name, Held)>,
     /// Sessions whose marks have moved with the batch that is being filled.
     moved: BTreeSet<SessionId>,
     /// Sessions that are not copied.
@@ -127,10 +135,10 @@ impl From<Changed> for Stop {
 
 impl<R: Shared> Copier<R> {
     /// Copies the log of a VRF, or of the default table, under names that begin with the table's.
-    pub(crate) fn new(reader: Reader<R>, table: &str, vrf: &str) -> Self {
+    pub(crate) fn new(reader: Reader<R>, table: u32, vrf: &str) -> Self {
         Self {
             reader,
-            names: Names(table.to_owned()),
+            names: Names::new(table),
             vrf: vrf.to_owned(),
             has_log: false,
             sessions: BTreeMap::new(),
@@ -192,8 +200,10 @@ impl<R: Shared> Copier<R> {
 
     /// How far a session is in the store when all batches have arrived.
     pub(crate) fn mark(&self, id: SessionId) -> Option<Mark> {
-        let copied = self.sessions.get(&id).filter(|copied| copied.written.is_some())?;
-        Some(Mark { id, received: copied.received, sent: copied.sent })
+        let copied = self.sessions.get(&id)?;
+        // What is in the range behind the end that the session knows means nothing yet.
+        let sent = copied.written.as_ref()?.outgoing;
+        Some(Mark { id, received: copied.received, sent })
     }
 
     /// The offset up to which the octets of a peer have been read from its socket.
@@ -204,7 +214,7 @@ impl<R: Shared> Copier<R> {
 
     /// Octets that still lie in the socket, from this offset of the stream on. Nobody has read them, so they stand in no log.
     /// False: there is more than the batch has room for.
-    pub(crate) fn peeked(&mut self, batch: &mut Batch, id: SessionId, from: u64, octets: &[u8]) -> bool {
+    pub(crate) fn peeked(&mut self, batch: &mut Draft, id: SessionId, from: u64, octets: &[u8]) -> bool {
         let name = self.names.incoming(id);
         let Some(copied) = self.sessions.get_mut(&id).filter(|copied| copied.written.is_some()) else {
             return true;
@@ -217,27 +227,29 @@ impl<R: Shared> Copier<R> {
                 return false;
             }
             copied.received += part.len() as u64;
+            copied.incoming.grow(part.len() as u64);
             self.moved.insert(id);
         }
         true
     }
 
     /// Fills a batch with what the store lacks.
-    pub(crate) fn fill(&mut self, batch: &mut Batch) -> Filled {
+    pub(crate) fn fill(&mut self, batch: &mut Draft) -> Filled {
         match self.try_fill(batch) {
             Ok(()) => Filled::All,
             Err(NoRoom(_)) => Filled::Full,
         }
     }
 
-    fn try_fill(&mut self, batch: &mut Batch) -> Result<(), NoRoom> {
+    fn try_fill(&mut self, batch: &mut Draft) -> Result<(), NoRoom> {
         if !self.has_log {
             let (formats, key) = (self.reader.formats(), self.reader.key().to_vec());
             let log = stored::Log { formats, key, vrf: self.vrf.clone() };
             batch.push(Operation::Put { name: self.names.log(), value: log.encode_to_vec() })?;
             self.has_log = true;
         }
-        while let Some(name) = self.useless.last() {
+        while let Some((name, held)) = self.useless.last_mut() {
+            batch.clear(*name, held)?;
             batch.push(Operation::Remove { name: *name })?;
             self.useless.pop();
         }
@@ -252,7 +264,7 @@ impl<R: Shared> Copier<R> {
         outcome
     }
 
-    fn begin_pass(&mut self, batch: &mut Batch) -> Result<Pass, NoRoom> {
+    fn begin_pass(&mut self, batch: &mut Draft) -> Result<Pass, NoRoom> {
         let mut present = self.reader.sessions();
         present.retain(|id| !self.without.contains(id));
         let gone: Vec<_> = self.sessions.keys().copied().filter(|id| !present.contains(id)).collect();
@@ -269,31 +281,35 @@ impl<R: Shared> Copier<R> {
     }
 
     /// The session has left the log.
-    fn forget(&mut self, batch: &mut Batch, id: SessionId) -> Result<(), NoRoom> {
+    fn forget(&mut self, batch: &mut Draft, id: SessionId) -> Result<(), NoRoom> {
         let Some(copied) = self.sessions.get(&id) else { return Ok(()) };
         let names = &self.names;
         if copied.written.is_some() {
             // First of all: without it the rest means nothing.
             batch.push(Operation::Remove { name: names.session(id) })?;
         }
-        {
-            self.useless.extend([names.incoming(id), names.outgoing(id), names.record(id), names.socket(id)]);
-            let snapshot = copied.snapshot_in_store();
-            self.useless.extend((snapshot != 0).then(|| names.snapshot(id, snapshot)));
-        }
-        self.useless.extend(copied.snapshot.map(|copying| names.snapshot(id, copying.number)));
+        self.useless.extend([
+            (names.incoming(id), copied.incoming),
+            (names.outgoing(id), copied.outgoing),
+            (names.record(id), Held::default()),
+            (names.socket(id), Held::default()),
+        ]);
+        let snapshot = copied.snapshot_in_store();
+        self.useless.extend((snapshot != 0).then(|| (names.snapshot(id, snapshot), copied.held_snapshot)));
+        let copying = copied.snapshot;
+        self.useless.extend(copying.map(|copying| (names.snapshot(id, copying.number), copying.held)));
         self.sessions.remove(&id);
         self.moved.remove(&id);
         Ok(())
     }
 
-    fn go_on(&mut self, pass: &mut Pass, batch: &mut Batch) -> Result<(), NoRoom> {
+    fn go_on(&mut self, pass: &mut Pass, batch: &mut Draft) -> Result<(), NoRoom> {
         for at in pass.received..pass.views.len() {
             let view = pass.views[at];
             // What has changed is looked at by the next pass.
             match self.copy_snapshot(batch, &view).and_then(|()| self.copy_received(batch, &view)) {
                 Ok(()) | Err(Stop::Changed) => pass.received = at + 1,
-                Err(Stop::NoRoom) => return self.no_room(),
+                Err(Stop::NoRoom) => return Err(no_room()),
             }
         }
         for at in pass.sent..pass.views.len() {
@@ -301,7 +317,7 @@ impl<R: Shared> Copier<R> {
             match self.copy_sent(batch, &view, pass.met.as_mut()) {
                 Ok(()) => {}
                 Err(Stop::Changed) => pass.is_whole = false,
-                Err(Stop::NoRoom) => return self.no_room(),
+                Err(Stop::NoRoom) => return Err(no_room()),
             }
             pass.sent = at + 1;
         }
@@ -314,12 +330,8 @@ impl<R: Shared> Copier<R> {
         Ok(())
     }
 
-    fn no_room(&self) -> Result<(), NoRoom> {
-        Err(NoRoom(Operation::Adopt))
-    }
-
     /// What is known of a session; of a new one nothing is in the store.
-    fn copied(&mut self, view: &View, batch: &mut Batch) -> Result<&mut Copied, NoRoom> {
+    fn copied(&mut self, view: &View, batch: &mut Draft) -> Result<&mut Copied, NoRoom> {
         use std::collections::btree_map::Entry;
         match self.sessions.entry(view.id) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
@@ -328,21 +340,29 @@ impl<R: Shared> Copier<R> {
                 let begin = |name, at| Operation::Begin { name, at };
                 let names = &self.names;
                 let begun = [begin(names.incoming(view.id), received), begin(names.outgoing(view.id), sent)];
-                push_all(batch, begun)?;
-                let (record, socket) = (Vec::new(), Vec::new());
-                let new = Copied { written: None, record, socket, received, sent, snapshot: None };
-                Ok(entry.insert(new))
+                batch.push_all(begun)?;
+                Ok(entry.insert(Copied {
+                    written: None,
+                    record: Vec::new(),
+                    socket: Vec::new(),
+                    received,
+                    sent,
+                    incoming: Held::at(received),
+                    outgoing: Held::at(sent),
+                    held_snapshot: Held::default(),
+                    snapshot: None,
+                }))
             }
         }
     }
 
     /// Copies the snapshot that holds, if the store does not have it.
-    fn copy_snapshot(&mut self, batch: &mut Batch, view: &View) -> Result<(), Stop> {
+    fn copy_snapshot(&mut self, batch: &mut Draft, view: &View) -> Result<(), Stop> {
         let copied = self.copied(view, batch)?;
         let in_store = copied.snapshot_in_store();
         let other = copied.snapshot.take_if(|copying| copying.number != view.snapshot);
         let begun = copied.snapshot;
-        self.useless.extend(other.map(|other| self.names.snapshot(view.id, other.number)));
+        self.useless.extend(other.map(|other| (self.names.snapshot(view.id, other.number), other.held)));
         if view.snapshot == 0 || view.snapshot == in_store {
             return Ok(());
         }
@@ -351,7 +371,7 @@ impl<R: Shared> Copier<R> {
             Some(copying) => copying,
             None => {
                 batch.push(Operation::Begin { name, at: 0 })?;
-                Copying { number: view.snapshot, next_block: 0, octets: 0 }
+                Copying { number: view.snapshot, next_block: 0, octets: 0, held: Held::at(0) }
             }
         };
         let outcome = self.copy_blocks(batch, view, &mut copying, name);
@@ -361,7 +381,7 @@ impl<R: Shared> Copier<R> {
 
     fn copy_blocks(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Draft,
         view: &View,
         copying: &mut Copying,
         name: Name,
@@ -373,6 +393,7 @@ impl<R: Shared> Copier<R> {
                 let length = octets.len() as u64;
                 batch.push(Operation::Append { name, at: copying.octets, octets })?;
                 copying.octets += length;
+                copying.held.grow(length);
             }
             copying.next_block += 1;
         }
@@ -380,7 +401,7 @@ impl<R: Shared> Copier<R> {
     }
 
     /// Copies what the peer has said.
-    fn copy_received(&mut self, batch: &mut Batch, view: &View) -> Result<(), Stop> {
+    fn copy_received(&mut self, batch: &mut Draft, view: &View) -> Result<(), Stop> {
         let name = self.names.incoming(view.id);
         let session = self.names.session(view.id);
         let copied = self.copied(view, batch)?;
@@ -389,22 +410,21 @@ impl<R: Shared> Copier<R> {
                 // What lies between is in a snapshot that the store does not have yet.
                 return Err(Stop::Changed);
             }
-            // What lies between is in the snapshot, or has no effect.
-            let begin = Operation::Begin { name, at: view.incoming.0 };
-            match &copied.written {
-                None => batch.push(begin)?,
-                // Which snapshot holds, and from where on octets count, is said with it.
-                Some(written) => {
-                    let mut value = written.clone();
-                    let before = copied.adopt_snapshot(view, &mut value);
-                    push_all(batch, [begin, Operation::Put { name: session, value: value.encode_to_vec() }])?;
-                    copied.written = Some(value);
-                    copied.snapshot = None;
-                    self.useless.extend(before.map(|number| self.names.snapshot(view.id, number)));
-                    self.moved.insert(view.id);
-                }
+            // What lies between is in the snapshot, or has no effect. Which snapshot holds, and from where on octets count, is
+            // said before the octets until there go: they may take several batches.
+            if let Some(written) = &copied.written
+                && (written.snapshot, written.incoming) != (view.snapshot, view.incoming.0)
+            {
+                let mut value = written.clone();
+                let before = copied.adopt_snapshot(view, &mut value);
+                batch.push(Operation::Put { name: session, value: value.encode_to_vec() })?;
+                self.adopted(view, value, before);
             }
-            self.copied(view, batch)?.received = view.incoming.0;
+            let copied = self.copied(view, batch)?;
+            batch.clear(name, &mut copied.incoming)?;
+            batch.push(Operation::Begin { name, at: view.incoming.0 })?;
+            (copied.received, copied.incoming) = (view.incoming.0, Held::at(view.incoming.0));
+            self.moved.insert(view.id);
         }
         let end = self.reader.received(view)?;
         loop {
@@ -416,7 +436,9 @@ impl<R: Shared> Copier<R> {
             self.reader.incoming(view, at..end, PART, &mut octets)?;
             let length = octets.len() as u64;
             batch.push(Operation::Append { name, at, octets })?;
-            self.copied(view, batch)?.received = at + length;
+            let copied = self.copied(view, batch)?;
+            copied.received = at + length;
+            copied.incoming.grow(length);
             self.moved.insert(view.id);
         }
     }
@@ -424,7 +446,7 @@ impl<R: Shared> Copier<R> {
     /// Copies what the peer has been told, with the entries that say so, and what else is known of the session.
     fn copy_sent(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Draft,
         view: &View,
         met: Option<&mut BTreeSet<EntryNumber>>,
     ) -> Result<(), Stop> {
@@ -433,8 +455,9 @@ impl<R: Shared> Copier<R> {
         let copied = self.copied(view, batch)?;
         if copied.sent < view.outgoing.0 {
             // The peer has acknowledged what lies between.
+            batch.clear(name, &mut copied.outgoing)?;
             batch.push(Operation::Begin { name, at: view.outgoing.0 })?;
-            copied.sent = view.outgoing.0;
+            (copied.sent, copied.outgoing) = (view.outgoing.0, Held::at(view.outgoing.0));
         }
         loop {
             let at = self.copied(view, batch)?.sent;
@@ -445,7 +468,9 @@ impl<R: Shared> Copier<R> {
             self.reader.outgoing(view, at..view.outgoing.1, PART, &mut octets)?;
             let length = octets.len() as u64;
             batch.push(Operation::Append { name, at, octets })?;
-            self.copied(view, batch)?.sent = at + length;
+            let copied = self.copied(view, batch)?;
+            copied.sent = at + length;
+            copied.outgoing.grow(length);
         }
         let record = self.reader.record(view)?;
         let copied = self.copied(view, batch)?;
@@ -457,7 +482,7 @@ impl<R: Shared> Copier<R> {
         self.write_session(batch, view, passed)
     }
 
-    fn copy_socket(&mut self, batch: &mut Batch, id: SessionId) -> Result<(), NoRoom> {
+    fn copy_socket(&mut self, batch: &mut Draft, id: SessionId) -> Result<(), NoRoom> {
         let (Some(socket), Some(copied)) = (self.sockets.get(&id), self.sessions.get_mut(&id)) else {
             return Ok(());
         };
@@ -468,7 +493,7 @@ impl<R: Shared> Copier<R> {
         Ok(())
     }
 
-    fn write_session(&mut self, batch: &mut Batch, view: &View, passed: u64) -> Result<(), Stop> {
+    fn write_session(&mut self, batch: &mut Draft, view: &View, passed: u64) -> Result<(), Stop> {
         let names = &self.names;
         let (session, incoming) = (names.session(view.id), names.incoming(view.id));
         let outgoing = names.outgoing(view.id);
@@ -486,21 +511,39 @@ impl<R: Shared> Copier<R> {
             return Ok(());
         }
         let put = Operation::Put { name: session, value: value.encode_to_vec() };
-        let trims = [(incoming, value.incoming), (outgoing, value.unacknowledged)];
-        push_all(batch, [put].into_iter().chain(trims.map(|(name, to)| Operation::Trim { name, to })))?;
-        if has_snapshot {
-            copied.snapshot = None;
+        let (keeps, needs) = (value.incoming, value.unacknowledged);
+        let trims_incoming = Draft::is_trimmed(&copied.incoming, keeps);
+        let trims_outgoing = Draft::is_trimmed(&copied.outgoing, needs);
+        let trims = [(trims_incoming, incoming, keeps), (trims_outgoing, outgoing, needs)];
+        let trims = trims.into_iter().filter(|(is_trimmed, ..)| *is_trimmed);
+        let trims = trims.map(|(_, name, to)| Operation::Trim { name, to });
+        batch.push_all([put].into_iter().chain(trims))?;
+        if trims_incoming {
+            batch.trimmed(&mut copied.incoming, keeps);
+        }
+        if trims_outgoing {
+            batch.trimmed(&mut copied.outgoing, needs);
+        }
+        self.adopted(view, value, before);
+        Ok(())
+    }
+
+    /// The session is written like this from now on; the snapshot before is useless.
+    fn adopted(&mut self, view: &View, value: stored::Session, before: Option<u32>) {
+        let Some(copied) = self.sessions.get_mut(&view.id) else { return };
+        let held = copied.held_snapshot;
+        if let Some(copying) = copied.snapshot.take_if(|copying| copying.number == value.snapshot) {
+            copied.held_snapshot = copying.held;
         }
         copied.written = Some(value);
-        self.useless.extend(before.map(|number| self.names.snapshot(view.id, number)));
+        self.useless.extend(before.map(|number| (self.names.snapshot(view.id, number), held)));
         self.moved.insert(view.id);
-        Ok(())
     }
 
     /// Copies the entries that a session has passed, the oldest first; the number of the last.
     fn copy_entries(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Draft,
         view: &View,
         mut met: Option<&mut BTreeSet<EntryNumber>>,
     ) -> Result<u64, Stop> {
@@ -554,7 +597,7 @@ impl<R: Shared> Copier<R> {
 
     fn copy_entry(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut Draft,
         view: &View,
         (id, number, previous): (EntryId, EntryNumber, u64),
     ) -> Result<(), Stop> {
@@ -568,7 +611,7 @@ impl<R: Shared> Copier<R> {
     fn keep_entries(&mut self, met: &BTreeSet<EntryNumber>) {
         let names = &self.names;
         let gone: Vec<_> = self.entries.keys().copied().filter(|number| !met.contains(number)).collect();
-        self.useless.extend(gone.iter().map(|number| names.entry(number.0)));
+        self.useless.extend(gone.iter().map(|number| (names.entry(number.0), Held::default())));
         self.entries.retain(|number, _| met.contains(number));
     }
 }
@@ -586,60 +629,6 @@ impl Copied {
         let before = Some(value.snapshot).filter(|before| *before != 0 && *before != view.snapshot);
         (value.snapshot, value.incoming) = (view.snapshot, view.incoming.0);
         before
-    }
-}
-
-/// All of these, or none.
-fn push_all(batch: &mut Batch, operations: impl IntoIterator<Item = Operation>) -> Result<(), NoRoom> {
-    let operations: Vec<_> = operations.into_iter().collect();
-    let octets: usize = operations.iter().map(Operation::octets).sum();
-    let fits = batch.octets() + octets <= MOST_OCTETS
-        && batch.operations().len() + operations.len() <= MOST_OPERATIONS;
-    if !fits {
-        return Err(NoRoom(Operation::Adopt));
-    }
-    operations.into_iter().try_for_each(|operation| batch.push(operation))
-}
-
-/// Names of a table's objects.
-#[derive(Clone, Debug)]
-pub(crate) struct Names(pub(crate) String);
-
-impl Names {
-    pub(crate) fn log(&self) -> Name {
-        self.name("log")
-    }
-
-    pub(crate) fn session(&self, id: SessionId) -> Name {
-        self.name(&format!("s/{}", id.0))
-    }
-
-    pub(crate) fn record(&self, id: SessionId) -> Name {
-        self.name(&format!("s/{}/record", id.0))
-    }
-
-    pub(crate) fn socket(&self, id: SessionId) -> Name {
-        self.name(&format!("s/{}/socket", id.0))
-    }
-
-    pub(crate) fn incoming(&self, id: SessionId) -> Name {
-        self.name(&format!("s/{}/in", id.0))
-    }
-
-    pub(crate) fn outgoing(&self, id: SessionId) -> Name {
-        self.name(&format!("s/{}/out", id.0))
-    }
-
-    pub(crate) fn snapshot(&self, id: SessionId, number: u32) -> Name {
-        self.name(&format!("s/{}/snap/{number}", id.0))
-    }
-
-    pub(crate) fn entry(&self, number: u64) -> Name {
-        self.name(&format!("e/{number}"))
-    }
-
-    fn name(&self, name: &str) -> Name {
-        Name::new(format!("{}/{name}", self.0).as_bytes()).expect("a table's number and this are short")
     }
 }
 

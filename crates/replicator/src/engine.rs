@@ -7,124 +7,47 @@
 //! Nothing tells the process that a log has changed: when there is something that the store lacks, a segment that says so waits
 //! at the gate, and the gate rings. What waits for nothing is copied a little later.
 
+mod store;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher, RandomState},
     net::Ipv4Addr,
     os::fd::OwnedFd,
-    rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_api::replicator::v1::{Configuration, Kind, OnLoss};
+use holdfast_api::replicator::v1::{Configuration, OnLoss};
 use holdfast_gate::{BadMarks, Marks, Side, SlotState};
-use holdfast_process::Resolver;
-use holdfast_store::{Answer, Failure, Request, redis::Keys};
+use holdfast_store::redis::Keys;
 use holdfast_sys::memory::SharedMemory;
-use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 use crate::{
-    copier::{Copier, Filled},
     lease::Lease,
-    link::{Event, Link, Servers, shortened},
-    local::LocalStore,
+    link::Servers,
+    protection::{Known, Protection},
     table::Table,
-    writer::{Outcome, Phase, TableMark, Trouble, Writer},
+    way::{Open, Way},
+    writer::{Phase, Trouble, Writer},
 };
 
 /// Slots of marks: sessions of all tables together.
 const SLOTS: usize = 4096;
-/// Batches on their way. While they are, the next one gathers what comes meanwhile.
-const MOST_WAITING: usize = 4;
-/// Batches that are made before others have their turn.
-const BATCHES_A_TURN: usize = 4;
-/// Between two attempts to reach the store: at first, and at most.
-const RETRY: Duration = Duration::from_millis(50);
-const MOST_RETRY: Duration = Duration::from_secs(1);
-/// A store that has not answered for half of the time that sessions wait for it is connected to anew: at least after this
-/// long, and at most.
-const LEAST_PATIENCE: Duration = Duration::from_millis(500);
-const MOST_PATIENCE: Duration = Duration::from_secs(5);
-/// How often a store that is sent nothing is asked whether it has what it had.
-const PROBE: Duration = Duration::from_millis(500);
-/// A store that has not confirmed for so long is said to be away.
-const SILENCE: Duration = Duration::from_millis(250);
-/// A session that the gate waits for, and that `bgp` has not read for so long, is looked at in its socket.
-const UNREAD: Duration = Duration::from_millis(30);
 /// For how long sessions that are to end may say so to their peers.
 const GOODBYE: Duration = Duration::from_secs(3);
-
-/// Where what is asked goes.
-enum Way {
-    None,
-    Server(Link),
-    Local(LocalStore),
-}
-
-/// What protects the sessions.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Protection {
-    /// The store has not had everything yet.
-    Beginning,
-    /// Nothing leaves that the store does not have.
-    Full,
-    /// The store is away, and sessions wait for it.
-    Waiting,
-    /// It was away for too long: everything leaves.
-    Degraded,
-    /// It was away for too long: sessions end, and what they have still to say leaves.
-    SteppingDown,
-    /// They have ended: nothing leaves, and none begins.
-    SteppedDown,
-    /// Another router has the sessions: nothing leaves.
-    Fenced,
-}
-
-impl Protection {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Beginning => "beginning",
-            Self::Full => "full",
-            Self::Waiting => "waiting",
-            Self::Degraded => "degraded",
-            Self::SteppingDown => "stepping-down",
-            Self::SteppedDown => "stepped-down",
-            Self::Fenced => "fenced",
-        }
-    }
-
-    /// What may leave of sessions that the store has.
-    fn state(self) -> SlotState {
-        match self {
-            Self::Beginning | Self::Degraded | Self::SteppingDown => SlotState::Open,
-            Self::Full | Self::Waiting => SlotState::Gated,
-            Self::SteppedDown | Self::Fenced => SlotState::Closed,
-        }
-    }
-
-    /// Whether the lease is renewed: without it no session begins.
-    fn may_begin(self) -> bool {
-        match self {
-            Self::Beginning | Self::Full | Self::Waiting | Self::Degraded => true,
-            Self::SteppingDown | Self::SteppedDown | Self::Fenced => false,
-        }
-    }
-}
 
 /// All state of the process.
 pub(crate) struct Engine {
     pub(crate) configuration: Configuration,
     servers: Servers,
     keys: Option<Keys>,
-    resolver: Resolver,
+    open: Box<dyn Open>,
     pub(crate) tables: Vec<Table>,
     /// What the keeper has of `bgp`.
     kept: BTreeMap<String, u64>,
     pub(crate) writer: Writer,
-    way: Way,
-    /// The store in memory, while it is to be asked a little later.
-    memory: Option<LocalStore>,
+    way: Option<Box<dyn Way>>,
     files: Vec<OwnedFd>,
     pub(crate) lease: Option<Lease>,
     marks: SharedMemory,
@@ -158,8 +81,6 @@ pub(crate) struct Engine {
     pub(crate) missing: Vec<String>,
     /// Sessions that the gate waits for, since when, and how far they had been read then.
     unread: Option<Instant>,
-    /// Something has come of the store.
-    pub(crate) notify: Rc<Notify>,
 }
 
 /// The memory of marks: that of the process before, or new.
@@ -189,7 +110,7 @@ fn random() -> u64 {
 
 impl Engine {
     /// Without anything to do yet.
-    pub(crate) fn new(resolver: Resolver, mut marks: SharedMemory) -> Self {
+    pub(crate) fn new(open: Box<dyn Open>, mut marks: SharedMemory) -> Self {
         // What was gated waits for us. Sessions of a log that we do not know yet are none of it.
         let was_gated = Marks::open(marks.words()).is_ok_and(|marks| {
             (0..marks.slots() as u32)
@@ -199,12 +120,11 @@ impl Engine {
             configuration: Configuration::default(),
             servers: Servers::default(),
             keys: None,
-            resolver,
+            open,
             tables: Vec::new(),
             kept: BTreeMap::new(),
             writer: Writer::new(0, random()),
-            way: Way::None,
-            memory: None,
+            way: None,
             files: Vec::new(),
             lease: None,
             marks,
@@ -228,7 +148,6 @@ impl Engine {
             gaps: 0,
             missing: Vec::new(),
             unread: None,
-            notify: Rc::new(Notify::new()),
         }
     }
 
@@ -264,8 +183,11 @@ impl Engine {
         let router = Ipv4Addr::from_bits(configuration.router_id).to_string();
         self.keys = Keys::new(&router).ok();
         (self.configuration, self.servers) = (configuration, servers);
+        if is_other_store {
+            self.open.forget();
+        }
         if is_other_store || is_other_tables {
-            self.way = Way::None;
+            self.way = None;
             self.writer.disconnected();
             // What another store has is not known, and other tables are another copy.
             self.writer.rewrite();
@@ -330,34 +252,6 @@ impl Engine {
         more
     }
 
-    /// Gives up a connection over which no answer comes, and tries the next server first.
-    fn lose_patience(&mut self, now: Instant) {
-        match self.writer.phase() {
-            Phase::Asking | Phase::Claiming => drop(self.asked_at.get_or_insert(now)),
-            Phase::Down | Phase::Copying | Phase::Whole | Phase::Fenced => self.asked_at = None,
-        }
-        let since = self.asked_at.or_else(|| self.writer.oldest().filter(|_| self.server.is_some()));
-        let timeout = Duration::from_millis(self.configuration.store_timeout_milliseconds.into());
-        let limit = (timeout / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
-        if since.is_some_and(|since| now.duration_since(since) >= limit) {
-            self.asked_at = None;
-            if !self.servers.peers.is_empty() {
-                self.servers.peers.rotate_left(1);
-            }
-            self.reconnect(Some(Trouble::Silent), now);
-        }
-    }
-
-    fn probe(&mut self, now: Instant) {
-        if self.probed_at.is_some_and(|at| now.duration_since(at) < PROBE) {
-            return;
-        }
-        if let Some(request) = self.writer.probe(now) {
-            self.probed_at = Some(now);
-            self.ask(&request);
-        }
-    }
-
     fn take_lease(&mut self, now: Instant) {
         if self.lease.is_none()
             && let Some(file) = self.files.first()
@@ -378,244 +272,25 @@ impl Engine {
         }
     }
 
-    /// Opens a way to the store where there is none, and it is time to.
-    fn connect(&mut self, now: Instant) {
-        let is_time = self.retry_at.is_none_or(|at| at <= now);
-        if !matches!(self.way, Way::None) || !is_time || self.writer.phase() == Phase::Fenced {
-            return;
-        }
-        match self.configuration.kind() {
-            Kind::Unspecified => {}
-            Kind::Redis => {
-                if let Some(keys) = &self.keys {
-                    let (resolver, notify) = (self.resolver.clone(), Rc::clone(&self.notify));
-                    self.way = Way::Server(Link::new(resolver, self.servers.clone(), keys.clone(), notify));
-                }
-            }
-            Kind::Memory => {
-                self.way = Way::Local(self.memory.take().unwrap_or_else(LocalStore::in_memory));
-                self.connected(None);
-            }
-            Kind::File => {
-                let copies = self.files.iter().skip(1).map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
-                let files = copies.ok().and_then(|files| <[OwnedFd; 2]>::try_from(files).ok());
-                match files.map(LocalStore::in_files) {
-                    Some(Ok(store)) => {
-                        self.way = Way::Local(store);
-                        self.connected(None);
-                    }
-                    Some(Err(_)) | None => self.reconnect(Some(Failure::CannotSave.into()), now),
-                }
-            }
-        }
-    }
-
-    fn connected(&mut self, server: Option<String>) {
-        self.server = server;
-        let request = self.writer.connected();
-        request.iter().for_each(|request| self.ask(request));
-    }
-
-    fn ask(&mut self, request: &Request) {
-        match &mut self.way {
-            Way::None => {}
-            Way::Server(link) => link.ask(request),
-            Way::Local(store) => store.ask(request),
-        }
-    }
-
-    /// The store is asked anew what it has, a little later each time.
-    fn reconnect(&mut self, trouble: Option<Trouble>, now: Instant) {
-        if let Some(trouble) = trouble {
-            if self.trouble.as_ref() != Some(&trouble) {
-                let text = trouble.to_string();
-                warn!(event = "store-failed", "{}", shortened(&text));
-            }
-            self.trouble = Some(trouble);
-            let pause = RETRY.saturating_mul(1 << self.retries.min(10)).min(MOST_RETRY);
-            self.retry_at = Some(now + pause);
-            self.retries += 1;
-        } else {
-            self.retry_at = None;
-        }
-        self.writer.disconnected();
-        // A store in memory stays as it is; what it has answered is nobody's any more.
-        if let (Way::Local(mut store), Kind::Memory) =
-            (std::mem::replace(&mut self.way, Way::None), self.configuration.kind())
-        {
-            while store.take().is_some() {}
-            self.memory = Some(store);
-        }
-        self.server = None;
-    }
-
-    fn event(&mut self) -> Option<Event> {
-        match &mut self.way {
-            Way::None => None,
-            Way::Server(link) => link.event(),
-            Way::Local(store) => store.take().map(Event::Answered),
-        }
-    }
-
-    /// Takes what has come of the store; whether there is more.
-    fn events(&mut self, now: Instant) -> bool {
-        while let Some(event) = self.event() {
-            match event {
-                Event::Connected(server) => self.connected(Some(server)),
-                Event::Ended(why) => {
-                    if self.server.is_some() || self.trouble.is_none() {
-                        warn!(event = "store-lost", "no connection to the store: {}", shortened(&why));
-                    }
-                    self.reconnect(Some(Trouble::NoConnection), now);
-                }
-                Event::Answered(answer) => self.answered(answer, now),
-            }
-        }
-        match &mut self.way {
-            Way::Local(store) => store.work(),
-            Way::None | Way::Server(_) => false,
-        }
-    }
-
-    fn answered(&mut self, answer: Result<Answer, Failure>, now: Instant) {
-        let before = self.writer.phase();
-        match self.writer.answered(answer) {
-            Outcome::Send(request) => self.ask(&request),
-            Outcome::Confirmed(marks) => {
-                self.confirmed(&marks);
-                self.batches += u64::from(before != Phase::Asking);
-                if before == Phase::Asking {
-                    let again: Vec<_> = self.writer.again().collect();
-                    again.iter().for_each(|request| self.ask(request));
-                }
-                (self.trouble, self.retries) = (None, 0);
-            }
-            Outcome::Restart => {
-                self.whole.clear();
-                self.tables.iter_mut().for_each(Table::restart);
-                if self.writer.losses() > 0 {
-                    warn!(
-                        event = "store-anew",
-                        "everything is written anew: the store does not have what it had confirmed"
-                    );
-                }
-            }
-            Outcome::Reconnect(trouble) => self.reconnect(Some(trouble), now),
-            Outcome::Fenced => {
-                error!(
-                    event = "fenced",
-                    "another router has claimed the store: nothing leaves this one any more"
-                );
-                self.way = Way::None;
-                self.protection = Protection::Fenced;
-            }
-        }
-    }
-
-    fn confirmed(&mut self, confirmed: &[TableMark]) {
-        let Ok(marks) = Marks::open(self.marks.words()) else { return };
-        self.has_news |= !confirmed.is_empty();
-        for (at, mark) in confirmed {
-            if let Some(table) = self.tables.get_mut(*at) {
-                table.confirmed(*mark, &marks);
-            }
-        }
-    }
-
-    /// Writes what the store lacks; whether there is more.
-    fn write(&mut self, now: Instant) -> bool {
-        for _ in 0..BATCHES_A_TURN {
-            if self.writer.waiting() >= MOST_WAITING {
-                return false;
-            }
-            let Some(mut batch) = self.writer.begin() else { return false };
-            let mut is_full = self.peek(&mut batch, now);
-            for (at, table) in self.tables.iter_mut().enumerate() {
-                let Some(copier) = table.copier() else {
-                    // Of a table without a log there is nothing to be had.
-                    self.whole.insert(at);
-                    continue;
-                };
-                match copier.fill(&mut batch) {
-                    Filled::All => drop(self.whole.insert(at)),
-                    Filled::Full => {
-                        is_full = true;
-                        break;
-                    }
-                }
-            }
-            let moved = self.tables.iter_mut().enumerate().flat_map(|(at, table)| {
-                let moved = table.copier().map(Copier::take_moved).unwrap_or_default();
-                moved.into_iter().map(move |mark| (at, mark))
-            });
-            let moved = moved.collect();
-            let is_whole = !is_full && self.whole.len() == self.tables.len();
-            let octets = batch.octets() as u64;
-            match self.writer.send(batch, moved, is_whole, now) {
-                Some(request) => {
-                    self.octets += octets;
-                    self.ask(&request);
-                    if matches!(self.way, Way::Local(_)) {
-                        self.events(now);
-                    }
-                }
-                None => return false,
-            }
-            if !is_full {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Looks into sockets that `bgp` does not read, while the gate waits. Whether the batch is full.
-    fn peek(&mut self, batch: &mut holdfast_store::Batch, now: Instant) -> bool {
-        let Ok(marks) = Marks::open(self.marks.words()) else { return false };
-        if marks.held() == 0 {
-            self.unread = None;
-            return false;
-        }
-        let since = *self.unread.get_or_insert(now);
-        if now.duration_since(since) < UNREAD {
-            return false;
-        }
-        for table in &mut self.tables {
-            for (id, from, octets) in table.peek(&marks) {
-                let Some(copier) = table.copier() else { continue };
-                if !copier.peeked(batch, id, from, &octets) {
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
     /// What protects the sessions now.
     fn judge(&mut self, now: Instant) {
         let is_whole = self.writer.phase() == Phase::Whole;
         if is_whole {
             self.not_whole_since = None;
         } else {
-            self.not_whole_since.get_or_insert(now);
+            // What is on its way may wait for longer.
+            let since = self.writer.oldest().unwrap_or(now);
+            self.not_whole_since.get_or_insert(since);
         }
-        let silent = self.silent(now);
-        let limit = Duration::from_millis(self.configuration.store_timeout_milliseconds.into());
-        let after = match self.protection {
-            Protection::Fenced => Protection::Fenced,
-            _ if self.writer.phase() == Phase::Fenced => Protection::Fenced,
-            _ if is_whole && silent < SILENCE => Protection::Full,
-            Protection::SteppingDown if self.have_ended(now) => Protection::SteppedDown,
-            before @ (Protection::Beginning
-            | Protection::Degraded
-            | Protection::SteppingDown
-            | Protection::SteppedDown) => before,
-            Protection::Full | Protection::Waiting if silent < SILENCE => self.protection,
-            Protection::Full | Protection::Waiting if silent < limit => Protection::Waiting,
-            Protection::Full | Protection::Waiting => match self.configuration.on_loss() {
-                OnLoss::StepDown => Protection::SteppingDown,
-                OnLoss::Degrade | OnLoss::Unspecified => Protection::Degraded,
-            },
+        let known = Known {
+            is_whole,
+            is_fenced: self.writer.phase() == Phase::Fenced,
+            silent: self.silent(now),
+            limit: self.store_timeout(),
+            steps_down: self.configuration.on_loss() == OnLoss::StepDown,
+            have_ended: self.have_ended(now),
         };
+        let after = self.protection.after(known);
         if after == self.protection {
             return;
         }
@@ -650,6 +325,11 @@ impl Engine {
     /// Whether `bgp` is to be told to end its sessions. True once for each loss of the store.
     pub(crate) fn must_end_sessions(&mut self) -> bool {
         std::mem::take(&mut self.must_end_sessions)
+    }
+
+    /// How long sessions wait for a store that is away.
+    fn store_timeout(&self) -> Duration {
+        Duration::from_millis(self.configuration.store_timeout_milliseconds.into())
     }
 
     /// Frees slots of sessions that have ended while no replicator ran.
@@ -698,13 +378,13 @@ impl Engine {
     pub(crate) fn pause(&mut self, now: Instant) -> Duration {
         const IDLE: Duration = Duration::from_millis(100);
         const HELD: Duration = Duration::from_millis(1);
-        let retry = self.retry_at.filter(|_| matches!(self.way, Way::None));
+        let retry = self.retry_at.filter(|_| self.way.is_none());
         let retry = retry.map_or(IDLE, |at| at.saturating_duration_since(now).max(HELD));
         let held = self.marks().map_or(0, |marks| marks.held());
         if held > 0 && self.protection == Protection::Full { HELD } else { IDLE.min(retry) }
     }
 
-    /// The process is about to sleep; whether there is nothing to do even now.
+    /// The process is about to sleep.
     pub(crate) fn begin_sleep(&mut self) {
         if let Some(marks) = self.marks() {
             marks.begin_sleep(Side::Replicator);
@@ -750,3 +430,6 @@ impl Engine {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,16 +4,21 @@
 //! connections to the store, and the manager the files.
 
 mod copier;
+mod draft;
 mod engine;
 mod from_config;
 mod lease;
 mod link;
 mod local;
 mod metrics;
+mod protection;
 mod replicator;
+#[cfg(test)]
+mod scene;
 mod service;
 mod table;
 mod tasks;
+mod way;
 mod writer;
 
 use std::rc::Rc;

@@ -20,23 +20,14 @@ use tokio::{
     time::timeout,
 };
 
+use crate::way::{Event, Way};
+
 /// How long a connection may take to come about, over TLS with its handshake.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 /// Octets that are read at once.
 const READ: usize = 64 << 10;
 /// What is logged of a server's words at most.
 const MOST_WORDS: usize = 200;
-
-/// What comes of a connection.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// It is there, and this server's.
-    Connected(String),
-    /// The next answer.
-    Answered(Result<Answer, Failure>),
-    /// It has ended.
-    Ended(String),
-}
 
 /// How to get to a store. It has a password, so nobody prints it.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -112,9 +103,11 @@ impl Link {
         });
         Self { shared, keys, replicas, patience, task: task.abort_handle() }
     }
+}
 
-    /// Asks the store. What it cannot take is refused here, as by a store.
-    pub(crate) fn ask(&self, request: &Request) {
+impl Way for Link {
+    /// What a store cannot take is refused here, as by a store.
+    fn ask(&mut self, request: &Request) {
         let mut octets = self.shared.octets.borrow_mut();
         if let Err(malformed) = self.keys.encode(request, &mut octets) {
             let refused = Answer::Refused(malformed.into());
@@ -132,9 +125,12 @@ impl Link {
         self.shared.wake.notify_one();
     }
 
-    /// The next event.
-    pub(crate) fn event(&self) -> Option<Event> {
+    fn event(&mut self) -> Option<Event> {
         self.shared.events.borrow_mut().pop_front()
+    }
+
+    fn work(&mut self) -> bool {
+        false
     }
 }
 
@@ -146,7 +142,7 @@ async fn live(resolver: &Resolver, servers: Servers, shared: &Shared, notify: &N
         match dialled.unwrap_or_else(|_| Err(timed_out())) {
             Ok((stream, _)) => {
                 log_in(&servers, shared);
-                shared.events.borrow_mut().push_back(Event::Connected(address.clone()));
+                shared.events.borrow_mut().push_back(Event::Connected(Some(address.clone())));
                 notify.notify_one();
                 return carry(stream, servers.replicas, shared, notify).await;
             }

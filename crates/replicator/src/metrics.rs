@@ -7,10 +7,7 @@ use std::{
 
 use holdfast_process::metrics::{Metric, Metrics, Sheet};
 
-use crate::{
-    engine::{Engine, Protection},
-    tasks::Tasks,
-};
+use crate::{engine::Engine, protection::Protection, tasks::Tasks};
 
 static FULL: Metric =
     Metric::gauge("holdfast_replicator_protection", "Whether nothing leaves that the store does not have");

@@ -208,7 +208,7 @@ impl Table {
                 match reader {
                     Ok(reader) => {
                         self.trouble = None;
-                        let copier = Copier::new(reader, &self.number.to_string(), &self.vrf);
+                        let copier = Copier::new(reader, self.number, &self.vrf);
                         self.log = Some(MappedLog { number, file, copier });
                     }
                     Err(error) => {
@@ -491,3 +491,6 @@ fn peek(socket: &OwnedFd, origin: u64, known: u64) -> io::Result<(u64, Vec<u8>)>
     }
     Ok((before + skipped, octets))
 }
+
+#[cfg(test)]
+mod tests;

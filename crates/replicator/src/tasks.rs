@@ -22,7 +22,10 @@ use tokio::{
 };
 use tracing::{debug, error, warn};
 
-use crate::engine::{self, Engine};
+use crate::{
+    engine::{self, Engine},
+    way::Ways,
+};
 
 /// The process whose log and sockets are copied.
 const OWNER: &str = "bgp";
@@ -59,13 +62,14 @@ impl Tasks {
     /// There is no memory, or no descriptor, or the keeper does not answer.
     pub(crate) async fn begin(keeper: KeeperClient, resolver: Resolver) -> anyhow::Result<Rc<Self>> {
         let marks = engine::marks(kept::find(&keeper, MARKS).await?)?;
-        let engine = Engine::new(resolver.clone(), marks);
+        let wake = Rc::new(Notify::new());
+        let ways = Ways::new(resolver.clone(), Rc::clone(&wake));
+        let engine = Engine::new(Box::new(ways), marks);
         kept::put(&keeper, MARKS.into(), engine.marks_descriptor()?, None).await?;
         let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         gate_end.set_nonblocking(true)?;
-        let (wake, bell) = (Rc::clone(&engine.notify), UnixStream::from_std(bell)?);
-        let engine = RefCell::new(engine);
+        let (bell, engine) = (UnixStream::from_std(bell)?, RefCell::new(engine));
         Ok(Rc::new(Self { engine, keeper, resolver, bell, gate_end: gate_end.into(), wake }))
     }
 

@@ -19,9 +19,8 @@ use holdfast_store::{Answer, Batch, Claim, Failure, Operation, Refused, Request,
 
 use crate::copier::Mark;
 
-/// Batches on their way, and their octets together.
-const MOST_BATCHES: usize = 64;
-const MOST_OCTETS: usize = 8 << 20;
+/// Batches on their way, of all tables together: 4 MiB. While they are, the next one gathers what comes meanwhile.
+pub(crate) const MOST_BATCHES: usize = 4;
 
 /// How far a session of a table is.
 pub(crate) type TableMark = (usize, Mark);
@@ -77,7 +76,9 @@ pub(crate) enum Outcome {
 
 #[derive(Debug)]
 struct Sent {
-    batch: Batch,
+    sequence: u64,
+    /// The batch, as it is asked.
+    request: Request,
     marks: Vec<TableMark>,
     adopts: bool,
     at: Instant,
@@ -96,7 +97,6 @@ pub(crate) struct Writer {
     sequence: u64,
     confirmed: u64,
     sent: VecDeque<Sent>,
-    octets: usize,
     /// The generation was adopted by a batch that is on its way, or confirmed.
     adopts: bool,
     /// The generation that counted before: discarded with the adoption.
@@ -125,7 +125,6 @@ impl Writer {
             sequence: 0,
             confirmed: 0,
             sent: VecDeque::new(),
-            octets: 0,
             adopts: false,
             before: None,
             losses: 0,
@@ -206,9 +205,7 @@ impl Writer {
 
     /// A batch to be filled, if there is room for one more.
     pub(crate) fn begin(&self) -> Option<Batch> {
-        let may = matches!(self.phase, Phase::Copying | Phase::Whole)
-            && self.sent.len() < MOST_BATCHES
-            && self.octets < MOST_OCTETS;
+        let may = matches!(self.phase, Phase::Copying | Phase::Whole) && self.sent.len() < MOST_BATCHES;
         may.then(|| Batch::new(self.incarnation, self.epoch, self.generation, self.sequence + 1))
     }
 
@@ -220,7 +217,7 @@ impl Writer {
         marks: Vec<TableMark>,
         is_whole: bool,
         now: Instant,
-    ) -> Option<Request> {
+    ) -> Option<&Request> {
         let mut adopts = false;
         if is_whole && !self.adopts && batch.push(Operation::Adopt).is_ok() {
             (adopts, self.adopts) = (true, true);
@@ -233,14 +230,14 @@ impl Writer {
             return None;
         }
         self.sequence += 1;
-        self.octets += batch.octets();
-        self.sent.push_back(Sent { batch: batch.clone(), marks, adopts, at: now });
-        Some(Request::Batch(batch))
+        let sequence = batch.sequence;
+        self.sent.push_back(Sent { sequence, request: Request::Batch(batch), marks, adopts, at: now });
+        self.sent.back().map(|sent| &sent.request)
     }
 
     /// Those on their way, to be sent once more.
-    pub(crate) fn again(&self) -> impl Iterator<Item = Request> {
-        self.sent.iter().map(|sent| Request::Batch(sent.batch.clone()))
+    pub(crate) fn again(&self) -> impl Iterator<Item = &Request> {
+        self.sent.iter().map(|sent| &sent.request)
     }
 
     /// The store has answered.
@@ -260,7 +257,7 @@ impl Writer {
                     self.phase = Phase::Copying;
                     self.sent.clear();
                     self.copied.clear();
-                    (self.octets, self.adopts, self.rewrites) = (0, false, false);
+                    (self.adopts, self.rewrites) = (false, false);
                     self.losses += u64::from(self.has_written);
                     Outcome::Restart
                 }
@@ -324,8 +321,7 @@ impl Writer {
             return Outcome::Reconnect(Trouble::Answer);
         }
         let mut marks = Vec::new();
-        while let Some(sent) = self.sent.pop_front_if(|sent| sent.batch.sequence <= sequence) {
-            self.octets -= sent.batch.octets();
+        while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= sequence) {
             if sent.adopts {
                 (self.phase, self.has_written) = (Phase::Whole, true);
                 marks.extend(std::mem::take(&mut self.copied).into_iter().map(|((at, _), mark)| (at, mark)));

@@ -60,14 +60,26 @@ impl Operation {
     /// Octets for the bound of a batch: what it takes on the way to a store at most.
     pub fn octets(&self) -> usize {
         let of_it = match self {
-            Self::Put { name, value } => name.as_slice().len() + value.len(),
-            Self::Append { name, octets, .. } => name.as_slice().len() + octets.len(),
-            Self::Remove { name } | Self::Trim { name, .. } | Self::Begin { name, .. } => {
-                name.as_slice().len()
-            }
-            Self::Adopt | Self::Discard { .. } => 0,
+            Self::Put { value: octets, .. } | Self::Append { octets, .. } => octets.len(),
+            Self::Remove { .. }
+            | Self::Trim { .. }
+            | Self::Begin { .. }
+            | Self::Adopt
+            | Self::Discard { .. } => 0,
         };
-        OVERHEAD + of_it
+        OVERHEAD + self.name().map_or(0, |name| name.as_slice().len()) + of_it
+    }
+
+    /// Of the object that it changes; `None`: it changes none.
+    pub fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Put { name, .. }
+            | Self::Append { name, .. }
+            | Self::Remove { name }
+            | Self::Trim { name, .. }
+            | Self::Begin { name, .. } => Some(name),
+            Self::Adopt | Self::Discard { .. } => None,
+        }
     }
 
     /// Whether a store can take it at all.

@@ -57,16 +57,22 @@ struct Check<'a> {
     objects: BTreeMap<Name, Sketch>,
     counts: Option<u64>,
     writing: u64,
-    /// Chunks that removals free.
+    /// Chunks that removals free, and how many they may.
     freed: u64,
+    most_freed: u64,
     /// Octets that are added; what goes is not taken off.
     added: u64,
 }
 
 impl<'a> Check<'a> {
-    fn of(batch: &Batch, generation: &'a Generation, head: Head) -> Result<Self, Refused> {
-        let (counts, writing) = (head.counts, head.writing);
-        let mut check = Self { generation, objects: BTreeMap::new(), counts, writing, freed: 0, added: 0 };
+    fn of(
+        batch: &Batch,
+        generation: &'a Generation,
+        (counts, writing): (Option<u64>, u64),
+        most_freed: u64,
+    ) -> Result<Self, Refused> {
+        let objects = BTreeMap::new();
+        let mut check = Self { generation, objects, counts, writing, freed: 0, most_freed, added: 0 };
         for (number, operation) in batch.operations().iter().enumerate() {
             check.operation(number, operation)?;
         }
@@ -87,7 +93,7 @@ impl<'a> Check<'a> {
         if let Sketch::Range { chunks, .. } = std::mem::replace(self.object(name), new) {
             self.freed += chunks;
         }
-        if self.freed > MOST_FREED { Err(Refused::TooMuch { operation }) } else { Ok(()) }
+        if self.freed > self.most_freed { Err(Refused::TooMuch { operation }) } else { Ok(()) }
     }
 
     fn operation(&mut self, number: usize, operation: &Operation) -> Result<(), Refused> {
@@ -166,31 +172,43 @@ impl Contents {
         &self.generations
     }
 
-    /// An empty store becomes one with this state, and with empty generations. `None`: there can be no such state.
+    /// A store that was filled, and has no state, has this one. Generations that it does not name go. `None`: there can be no
+    /// such state.
     pub(crate) fn restore(&mut self, state: &State) -> Option<()> {
         let State { incarnation, epoch, sequence, last, counts, writing, ref generations } = *state;
-        let all = || generations.iter().copied();
         let is_known = |generation| generations.contains(&generation);
         let is_possible = self.head.is_none()
             && generations.is_sorted_by(|one, next| one < next)
             && generations.len() <= MOST_GENERATIONS
             && is_known(writing)
             && counts.is_none_or(is_known)
-            && all().all(|generation| generation <= last)
+            && generations.iter().all(|generation| *generation <= last)
             && last.max(sequence) <= MOST_NUMBER;
         is_possible.then(|| {
             self.head = Some(Head { incarnation, epoch, sequence, last, counts, writing });
-            self.generations = all().map(|generation| (generation, Generation::default())).collect();
+            let mut filled = std::mem::take(&mut self.generations);
+            for generation in generations {
+                self.generations.insert(*generation, filled.remove(generation).unwrap_or_default());
+            }
+            self.discarded.extend(filled.into_values());
         })
     }
 
     /// Does to any generation what operations say that belong to no writer. `None`: they cannot.
     pub(crate) fn fill(&mut self, batch: &Batch) -> Option<()> {
         batch.check().ok()?;
-        let (generation, head) = (self.generations.get_mut(&batch.generation)?, self.head?);
-        Check::of(batch, generation, head).ok()?;
-        change(generation, batch.operations(), 0);
+        batch.operations().iter().all(|operation| operation.name().is_some()).then_some(())?;
+        let new = Generation::default();
+        let generation = self.generations.get(&batch.generation).unwrap_or(&new);
+        Check::of(batch, generation, (None, 0), u64::MAX).ok()?;
+        let generation = self.generations.entry(batch.generation).or_default();
+        change(generation, batch.operations(), u64::MAX);
         Some(())
+    }
+
+    /// What another one holds is freed here, by [`Self::work`].
+    pub fn discard(&mut self, other: Self) {
+        self.discarded.extend(other.generations.into_values().chain(other.discarded));
     }
 
     /// What it says of itself; `None` if it is empty.
@@ -212,11 +230,32 @@ impl Contents {
         answer.unwrap_or_else(Answer::Refused)
     }
 
+    /// Whether a request would be granted now, without doing it. One that changes nothing always is.
+    ///
+    /// # Errors
+    /// [`Refused`] as its variants say.
+    pub fn check(&self, request: &Request) -> Result<(), Refused> {
+        match request {
+            Request::Claim(claim) => self.check_claim(claim).map(drop),
+            Request::Batch(batch) => self.check_batch(batch).map(drop),
+            Request::State | Request::List { .. } | Request::Page { .. } => Ok(()),
+        }
+    }
+
     /// A writer begins.
     ///
     /// # Errors
     /// [`Refused`] as its variants say; nothing has changed.
     pub fn claim(&mut self, claim: &Claim) -> Result<Claimed, Refused> {
+        let head = self.check_claim(claim)?;
+        self.head = Some(head);
+        let is_new = !self.generations.contains_key(&claim.generation);
+        let octets = self.generations.entry(claim.generation).or_default().octets();
+        Ok(Claimed { sequence: head.sequence, is_new, counts: head.counts, octets })
+    }
+
+    /// What the claim makes of the head.
+    fn check_claim(&self, claim: &Claim) -> Result<Head, Refused> {
         if claim.generation > MOST_NUMBER {
             return Err(Malformed::Number.into());
         }
@@ -244,17 +283,14 @@ impl Contents {
             return Err(Refused::Generations);
         }
         let sequence = sequence.checked_add(JUMP).filter(|sequence| *sequence <= MOST_NUMBER);
-        let sequence = sequence.ok_or(Malformed::Number)?;
-        self.head = Some(Head {
+        Ok(Head {
             incarnation: claim.incarnation,
             epoch: claim.epoch,
-            sequence,
+            sequence: sequence.ok_or(Malformed::Number)?,
             last: last.max(claim.generation),
             counts,
             writing: claim.generation,
-        });
-        let octets = self.generations.entry(claim.generation).or_default().octets();
-        Ok(Claimed { sequence, is_new, counts, octets })
+        })
     }
 
     /// Does all of a batch, or nothing.
@@ -262,6 +298,21 @@ impl Contents {
     /// # Errors
     /// [`Refused`] as its variants say; nothing has changed.
     pub fn apply(&mut self, batch: &Batch) -> Result<Applied, Refused> {
+        let (head, budget) = self.check_batch(batch)?;
+        let generation = self.generations.entry(head.writing).or_default();
+        change(generation, batch.operations(), budget);
+        let octets = generation.octets();
+        for operation in batch.operations() {
+            if let Operation::Discard { generation } = operation {
+                self.discarded.extend(self.generations.remove(generation));
+            }
+        }
+        self.head = Some(head);
+        Ok(Applied { sequence: batch.sequence, octets })
+    }
+
+    /// What the batch makes of the head, and how many chunks its trims may free.
+    fn check_batch(&self, batch: &Batch) -> Result<(Head, u64), Refused> {
         batch.check()?;
         let there = self.head.map(|head| head.incarnation);
         let Some(head) = self.head.filter(|head| head.incarnation == batch.incarnation) else {
@@ -277,23 +328,13 @@ impl Contents {
             return Err(Refused::Sequence { there: head.sequence });
         }
         let room = self.room.saturating_sub(self.octets());
-        let Some(generation) = self.generations.get_mut(&head.writing) else {
-            return Err(Refused::Lost { there });
-        };
-        let check = Check::of(batch, generation, head)?;
-        let (counts, freed, added) = (check.counts, check.freed, check.added);
-        if added > 0 && added > room {
+        let generation = self.generations.get(&head.writing).ok_or(Refused::Lost { there })?;
+        let check = Check::of(batch, generation, (head.counts, head.writing), MOST_FREED)?;
+        if check.added > 0 && check.added > room {
             return Err(Refused::Full);
         }
-        change(generation, batch.operations(), MOST_FREED - freed);
-        let octets = generation.octets();
-        for operation in batch.operations() {
-            if let Operation::Discard { generation } = operation {
-                self.discarded.extend(self.generations.remove(generation));
-            }
-        }
-        self.head = Some(Head { sequence: batch.sequence, counts, ..head });
-        Ok(Applied { sequence: batch.sequence, octets })
+        let head = Head { sequence: batch.sequence, counts: check.counts, ..head };
+        Ok((head, MOST_FREED - check.freed))
     }
 
     /// Frees what was discarded: so many objects and chunks. Whether there is more.

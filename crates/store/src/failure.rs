@@ -40,6 +40,9 @@ pub enum Failure {
     /// `MISCONF`: it could not save its data, and takes no more.
     #[error("the store cannot save its data")]
     CannotSave,
+    /// The file of a store cannot be read or written; why, in the words of the system.
+    #[error("the file of the store cannot be used: {0}")]
+    File(String),
     /// `MOVED`, `ASK`, `CLUSTERDOWN`, `TRYAGAIN`, `CROSSSLOT`: another node of a cluster has our keys, or none.
     #[error("another node of the cluster has our keys, or none")]
     Cluster,

@@ -4,13 +4,14 @@
 //! header: "hf-store" | format | 0              words of 32 bits, little endian, behind the name
 //! record: octets of the body | checksum of them and of the body | body
 //! body:   1 claim | 2 batch                    as they were granted
-//!         3 state, 4 batches of objects, 5     only at the beginning: what a file that was written anew holds
+//!         4 batches of objects, 3 state        only at the beginning, in this order, where the file was written anew
 //! ```
 //! The caller keeps the [`Contents`] in memory, and has all effects:
-//! - a new file gets the [`header()`], and each claim or batch that was granted is appended with [`append`], by one call of
-//!   `write`, before the writer is told so;
+//! - a new file gets the [`header()`], and each claim or batch that is granted is appended with [`append`], by one call of
+//!   `write`, before it is done and the writer is told so ([`Contents::check`](crate::Contents::check));
 //! - after a death it gives the file to a [`Recovery`], cuts it where [`Recovered::end`] says, and goes on;
-//! - where [`is_worth_rewriting`] it writes what [`Rewrite`] gives into a second file, and renames that one over the first.
+//! - where [`is_worth_rewriting`] it writes what [`Rewrite`] gives into a second file, piece by piece, while the first one
+//!   goes on. With the last piece the second file is the store.
 //!
 //! A file protects from the death of processes: what was written is with the kernel then, and needs no `fsync`. After the
 //! death of a host it is of no use, so nothing here waits for a disk. One writer at a time: the caller locks the file.
@@ -21,12 +22,12 @@ mod recovery;
 mod rewrite;
 
 pub use recovery::{End, Recovered, Recovery, Unreadable};
-pub use rewrite::{Changed, Rewrite, is_worth_rewriting};
+pub use rewrite::{Rewrite, is_worth_rewriting};
 
 use crate::{MOST_OCTETS, Request};
 
 /// The format of the file.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Octets of the header.
 pub const HEADER: usize = 16;

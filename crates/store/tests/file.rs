@@ -2,7 +2,7 @@
 
 use holdfast_store::{
     Answer, Contents, Operation, Request,
-    file::{self, Changed, End, HEADER, Recovered, Recovery, Rewrite, Unreadable},
+    file::{self, End, HEADER, Recovered, Recovery, Rewrite, Unreadable},
     fuzzing::{Requests, names, rewritten},
 };
 use proptest::prelude::*;
@@ -112,15 +112,82 @@ fn a_file_is_written_anew_when_half_of_it_is_dead() {
     assert!(recover(&anew).is_ok_and(|recovered| recovered.contents == writer.contents));
 }
 
+/// A file that is begun, and follows so many requests at random: before each of them it is given as many pieces as `pace` says.
+fn follow(seed: u64, before: usize, pace: &[usize]) -> (Vec<u8>, Contents) {
+    let mut contents = Contents::new(u64::MAX);
+    let mut requests = Requests::new(seed);
+    let mut grant = |contents: &mut Contents| loop {
+        let request = requests.next(contents);
+        if matches!(contents.answer(&request), Answer::Claimed(_) | Answer::Applied(_)) {
+            return request;
+        }
+    };
+    for _ in 0..before {
+        grant(&mut contents);
+    }
+    let (mut rewrite, mut file, mut more) = (Rewrite::new(), Vec::new(), true);
+    for pieces in pace {
+        for _ in 0..*pieces {
+            more = more && rewrite.next(&contents, &mut file);
+        }
+        let request = grant(&mut contents);
+        if more {
+            rewrite.follow(&contents, &request, &mut file);
+        } else {
+            file::append(&request, &mut file);
+        }
+    }
+    while more {
+        more = rewrite.next(&contents, &mut file);
+    }
+    (file, contents)
+}
+
 #[test]
-fn a_file_that_was_begun_is_of_no_use_after_a_change() {
-    let mut writer = Writer::new(u64::MAX);
-    let mut rewrite = Rewrite::new(&writer.contents);
-    let mut file = Vec::new();
-    assert_eq!(rewrite.next(&writer.contents, &mut file), Ok(true));
-    writer.write([]).expect("it fits");
-    assert_eq!(rewrite.next(&writer.contents, &mut file), Err(Changed));
-    assert!(matches!(recover(&file), Err(Unreadable::Beginning)), "and it says so itself");
+fn a_file_that_is_begun_says_so_itself() {
+    let writer = Writer::new(u64::MAX);
+    let (mut rewrite, mut file) = (Rewrite::new(), Vec::new());
+    assert!(rewrite.next(&writer.contents, &mut file));
+    assert!(recover(&file).is_ok_and(|recovered| recovered.contents.state().is_none()), "a header is empty");
+    let mut writer = writer;
+    let [name, ..] = names();
+    writer.write([Operation::Put { name, value: vec![7; 1000] }]).expect("it fits");
+    let whole = rewritten(&writer.contents);
+    let state = whole.len() - 8 - 2 - 7 * 8;
+    assert!(matches!(recover(&whole[..state]), Err(Unreadable::Beginning)));
+    assert!(recover(&whole).is_ok_and(|recovered| recovered.contents == writer.contents));
+}
+
+/// A range that is longer than a piece, and changes while it is written.
+#[test]
+fn a_range_that_grows_and_is_trimmed_while_it_is_written_stays_what_it_is() {
+    let [_, name, other, ..] = names();
+    let octets = |at: u64| (at..at + 100_000).map(|offset| (offset / 7) as u8).collect::<Vec<_>>();
+    for (change, said) in [
+        (Operation::Trim { name, to: 900_000 }, "trimmed before what is written"),
+        (Operation::Trim { name, to: 2_500_000 }, "trimmed behind it"),
+        (Operation::Append { name, at: 3_000_000, octets: vec![1; 50] }, "grown"),
+        (Operation::Begin { name, at: 77 }, "begun anew"),
+        (Operation::Put { name, value: vec![5; 50] }, "a value"),
+        (Operation::Remove { name }, "gone"),
+        (Operation::Put { name: other, value: vec![5; 50] }, "another that comes before it"),
+    ] {
+        let mut writer = Writer::new(u64::MAX);
+        for at in (0..3_000_000).step_by(100_000) {
+            writer.write([Operation::Append { name, at, octets: octets(at) }]).expect("it fits");
+        }
+        let (mut rewrite, mut file) = (Rewrite::new(), Vec::new());
+        assert!(rewrite.next(&writer.contents, &mut file) && rewrite.next(&writer.contents, &mut file));
+        let before = file.len();
+        assert!((1_000_000..1_100_000).contains(&before), "{before}: in the middle of the range");
+        let batch = writer.batch([change.clone()]);
+        writer.write([change]).expect("it fits");
+        rewrite.follow(&writer.contents, &Request::Batch(batch), &mut file);
+        while rewrite.next(&writer.contents, &mut file) {}
+        let recovered = recover(&file).expect("one of ours");
+        assert!(recovered.contents == writer.contents, "{said}");
+        assert_eq!(recovered.end, End::Whole, "{said}");
+    }
 }
 
 #[test]
@@ -149,5 +216,18 @@ proptest! {
         let anew = recover(&rewritten(contents)).expect("one of ours");
         prop_assert!(anew.contents == *contents && anew.end == End::Whole);
         prop_assert_eq!(anew.contents.octets(), contents.octets());
+    }
+
+    #[test]
+    fn what_changes_while_a_file_is_written_anew_is_in_it(
+        seed: u64,
+        before in 1..60_usize,
+        pace in prop::collection::vec(0..3_usize, 0..30),
+    ) {
+        let (file, contents) = follow(seed, before, &pace);
+        let recovered = recover(&file).expect("one of ours");
+        prop_assert_eq!(recovered.end, End::Whole);
+        prop_assert!(recovered.contents == contents);
+        prop_assert_eq!(recovered.contents.octets(), contents.octets());
     }
 }

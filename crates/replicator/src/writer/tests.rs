@@ -83,8 +83,9 @@ impl World {
                 let mark = Mark { id: SessionId(1), received: self.number, sent: 0 };
                 // A copy may take several batches.
                 let is_whole = self.number.is_multiple_of(3);
-                let request = self.writer.send(batch, vec![(0, mark)], is_whole, Instant::now());
+                let request = self.writer.send(batch, vec![(0, mark)], is_whole, Instant::now()).cloned();
                 self.ask(request);
+                assert!(self.writer.waiting() <= MOST_BATCHES);
             }
             Act::Work => drop(self.store.work()),
             Act::Take => {
@@ -123,7 +124,7 @@ impl World {
                     self.confirmed = self.confirmed.max(mark.received);
                 }
                 if was_asking {
-                    let again: Vec<_> = self.writer.again().collect();
+                    let again: Vec<_> = self.writer.again().cloned().collect();
                     again.into_iter().for_each(|request| self.ask(Some(request)));
                 }
             }
@@ -206,7 +207,7 @@ proptest! {
         prop_assert!(matches!(copy.take(), Some(Ok(Answer::Claimed(_)))));
         let held = copy.contents().clone();
         for request in world.writer.again() {
-            copy.ask(request).expect("room");
+            copy.ask(request.clone()).expect("room");
         }
         copy.work_all();
         prop_assert!(copy.contents() == &held, "late batches have no effect");

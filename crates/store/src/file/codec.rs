@@ -7,7 +7,6 @@ const CLAIM: u8 = 1;
 pub(super) const BATCH: u8 = 2;
 const STATE: u8 = 3;
 pub(super) const PIECE: u8 = 4;
-const END: u8 = 5;
 
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
@@ -25,7 +24,6 @@ pub(super) enum Body {
     State(State),
     /// Operations of one generation, by no writer.
     Piece(Batch),
-    End,
 }
 
 /// Writes a record around a body.
@@ -60,10 +58,6 @@ pub(super) fn state(state: &State, out: &mut Vec<u8>) {
         .iter()
         .chain(&state.generations)
         .for_each(|number| word(*number, out));
-}
-
-pub(super) fn end(out: &mut Vec<u8>) {
-    out.push(END);
 }
 
 pub(super) fn batch(kind: u8, batch: &Batch, out: &mut Vec<u8>) {
@@ -194,7 +188,6 @@ pub(super) fn read(body: &[u8]) -> Option<Body> {
             let counts = has_counting.then_some(counts);
             Body::State(State { incarnation, epoch, sequence, last, counts, writing, generations })
         }
-        END => Body::End,
         _ => return None,
     };
     reader.0.is_empty().then_some(body)

@@ -3,6 +3,9 @@
 use super::{BEFORE_BODY, FORMAT, HEADER, MAGIC, MOST_RECORD, codec, codec::Body, crc::crc};
 use crate::Contents;
 
+/// What was discarded is freed while the file is read: objects and chunks with each piece of it.
+const FREED: usize = 10_000;
+
 /// How a file ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum End {
@@ -47,7 +50,7 @@ enum Stage {
     Header,
     /// The first record.
     First,
-    /// Behind a state, before the end of what it began with.
+    /// Behind objects, before the state that belongs to them.
     Beginning,
     Records,
 }
@@ -93,6 +96,8 @@ impl Recovery {
         if self.stopped.is_none() {
             self.unread = rest.to_vec();
         }
+        // The rest is freed later, by whoever has the contents.
+        self.contents.work(FREED);
         self.stopped.is_none()
     }
 
@@ -136,28 +141,23 @@ impl Recovery {
 
     fn record(&mut self, body: Body) -> Option<()> {
         self.stage = match (self.stage, body) {
-            (Stage::First, Body::State(state)) => {
-                self.contents.restore(&state)?;
-                Stage::Beginning
-            }
-            (Stage::Beginning, Body::Piece(batch)) => {
+            (Stage::First | Stage::Beginning, Body::Piece(batch)) => {
                 self.contents.fill(&batch)?;
                 Stage::Beginning
             }
-            (Stage::Beginning, Body::End) => Stage::Records,
+            (Stage::First | Stage::Beginning, Body::State(state)) => {
+                self.contents.restore(&state)?;
+                Stage::Records
+            }
             (Stage::First | Stage::Records, Body::Claim(claim)) => {
                 self.contents.claim(&claim).ok()?;
                 Stage::Records
             }
             (Stage::Records, Body::Batch(batch)) => {
                 self.contents.apply(&batch).ok()?;
-                // Nobody waits: what was discarded is freed at once.
-                while self.contents.work(usize::MAX) {}
                 Stage::Records
             }
-            (_, Body::Claim(_) | Body::Batch(_) | Body::State(_) | Body::Piece(_) | Body::End) => {
-                return None;
-            }
+            (_, Body::Claim(_) | Body::Batch(_) | Body::State(_) | Body::Piece(_)) => return None,
         };
         Some(())
     }

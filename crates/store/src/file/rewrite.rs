@@ -1,11 +1,11 @@
-//! Writing a file anew, without what no longer counts.
+//! Writing a file anew, without what no longer counts, while the contents go on changing.
 
 use std::ops::Bound;
 
 use super::codec;
 use crate::{
-    Batch, Contents, Name, Operation, State,
-    object::{Generation, Object},
+    Batch, Contents, Name, Operation, Request,
+    object::{Generation, Object, Range},
 };
 
 /// A file is not written anew for less.
@@ -16,117 +16,172 @@ pub fn is_worth_rewriting(file: u64, contents: &Contents) -> bool {
     file > LEAST && file / 2 > contents.octets()
 }
 
-/// The contents have changed since the file was begun: it is of no use, and has to be begun again. Whoever cannot wait keeps
-/// batches that come meanwhile, and applies them afterwards.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the contents have changed meanwhile")]
-pub struct Changed;
-
-/// Writes a second file piece by piece. The caller puts the pieces behind each other, and renames the file when it is whole.
-#[derive(Debug)]
+/// Writes a second file piece by piece: the objects in the order of generations and names, and last the state. The caller
+/// puts the pieces behind each other. When the last one is there, the second file is the store.
+///
+/// What changes meanwhile is told to [`Self::follow`]. The new file gets it where it has the object already; what it does not
+/// have yet, it gets later as it is then.
+#[derive(Debug, Default)]
 pub struct Rewrite {
-    state: Option<State>,
     stage: Stage,
 }
 
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Default, Debug)]
 enum Stage {
+    #[default]
     Header,
-    /// Objects of this generation; those up to a name are written. The range behind it was begun, and has so many chunks.
-    Objects {
-        generation: u64,
-        behind: Option<Name>,
-        chunks: Option<usize>,
-    },
-    End,
+    Objects(Place),
     Done,
 }
 
+/// Up to where the new file has everything.
+#[derive(Copy, Clone, Debug)]
+struct Place {
+    /// It has all generations before this one.
+    generation: u64,
+    /// Of this one it has the objects up to this name.
+    behind: Option<Name>,
+    /// And of this range the octets before an offset.
+    begun: Option<(Name, u64)>,
+}
+
 impl Rewrite {
-    /// A file of what is there now.
-    pub fn new(contents: &Contents) -> Self {
-        Self { state: contents.state(), stage: Stage::Header }
+    /// Nothing is written yet.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Writes the next piece, of little more than a mebioctet. Whether there is more.
-    ///
-    /// # Errors
-    /// [`Changed`] when the contents are not those of the beginning.
-    pub fn next(&mut self, contents: &Contents, out: &mut Vec<u8>) -> Result<bool, Changed> {
-        if contents.state() != self.state {
-            return Err(Changed);
-        }
-        self.stage = match (self.stage, &self.state) {
-            (Stage::Header, None) => {
+    pub fn next(&mut self, contents: &Contents, out: &mut Vec<u8>) -> bool {
+        self.stage = match self.stage {
+            Stage::Header => {
                 out.extend_from_slice(&super::header());
-                Stage::Done
+                Self::generation(contents, 0, out)
             }
-            (Stage::Header, Some(state)) => {
-                out.extend_from_slice(&super::header());
-                codec::record(out, |body| codec::state(state, body));
-                Self::generation(contents, 0)
-            }
-            (Stage::Objects { generation, behind, chunks }, _) => {
-                let objects = contents.generations().get(&generation);
-                let mut batch = Batch::new(0, 0, generation, 0);
-                let next = objects.and_then(|objects| piece(objects, behind, chunks, &mut batch));
+            Stage::Objects(place) => {
+                let mut batch = Batch::new(0, 0, place.generation, 0);
+                let objects = contents.generations().get(&place.generation);
+                let next = objects.and_then(|objects| piece(objects, place, &mut batch));
                 if !batch.operations().is_empty() {
                     codec::record(out, |body| codec::batch(codec::PIECE, &batch, body));
                 }
                 match next {
-                    Some((behind, chunks)) => Stage::Objects { generation, behind, chunks },
-                    None => Self::generation(contents, generation + 1),
+                    Some(place) => Stage::Objects(place),
+                    None => Self::generation(contents, place.generation + 1, out),
                 }
             }
-            (Stage::End, _) => {
-                codec::record(out, codec::end);
-                Stage::Done
-            }
-            (Stage::Done, _) => Stage::Done,
+            Stage::Done => Stage::Done,
         };
-        Ok(!matches!(self.stage, Stage::Done))
+        !matches!(self.stage, Stage::Done)
     }
 
-    fn generation(contents: &Contents, from: u64) -> Stage {
-        contents.generations().range(from..).next().map_or(Stage::End, |(generation, _)| Stage::Objects {
-            generation: *generation,
-            behind: None,
-            chunks: None,
-        })
+    /// Goes on with the next generation; behind the last one stands the state.
+    fn generation(contents: &Contents, from: u64, out: &mut Vec<u8>) -> Stage {
+        match contents.generations().range(from..).next() {
+            Some((&generation, _)) => Stage::Objects(Place { generation, behind: None, begun: None }),
+            None => {
+                if let Some(state) = contents.state() {
+                    codec::record(out, |body| codec::state(&state, body));
+                }
+                Stage::Done
+            }
+        }
+    }
+
+    /// A request was granted, and has led to these contents. Writes what the new file needs of it.
+    pub fn follow(&mut self, contents: &Contents, request: &Request, out: &mut Vec<u8>) {
+        let (Stage::Objects(place), Request::Batch(batch)) = (&mut self.stage, request) else { return };
+        if batch.generation > place.generation {
+            return;
+        }
+        let is_current = batch.generation == place.generation;
+        let objects = contents.generations().get(&batch.generation);
+        let mut followed = Batch::new(0, 0, batch.generation, 0);
+        for operation in batch.operations() {
+            let Some(name) = operation.name() else { continue };
+            let is_there = !is_current || place.behind.is_some_and(|behind| *name <= behind);
+            let is_begun = is_current && place.begun.is_some_and(|(begun, _)| begun == *name);
+            let copy = match operation {
+                // What a batch may free is bounded, so the range begins where the contents say. If it was replaced since, less
+                // is trimmed here, and it goes as a whole.
+                Operation::Trim { name, to } if is_there => {
+                    match objects.and_then(|objects| objects.get(name.as_slice())) {
+                        Some(Object::Range(range)) => {
+                            Operation::Trim { name: *name, to: range.start.min(*to) }
+                        }
+                        Some(Object::Value(_)) | None => continue,
+                    }
+                }
+                operation if is_there => operation.clone(),
+                // It is written as it is then, from the beginning.
+                Operation::Put { .. } | Operation::Remove { .. } | Operation::Begin { .. } if is_begun => {
+                    place.begun = None;
+                    Operation::Remove { name: *name }
+                }
+                _ => continue,
+            };
+            // It has no more operations than the batch, and none is longer.
+            let _ = followed.push(copy);
+        }
+        if !followed.operations().is_empty() {
+            codec::record(out, |body| codec::batch(codec::PIECE, &followed, body));
+        }
     }
 }
 
 /// Fills a batch with what makes the objects; where to go on if it became full.
-fn piece(
-    objects: &Generation,
-    mut behind: Option<Name>,
-    mut begun: Option<usize>,
-    batch: &mut Batch,
-) -> Option<(Option<Name>, Option<usize>)> {
-    let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+fn piece(objects: &Generation, mut place: Place, batch: &mut Batch) -> Option<Place> {
+    let from = place.behind.map_or(Bound::Unbounded, Bound::Excluded);
     for (&name, object) in objects.objects().range((from, Bound::Unbounded)) {
         match object {
             Object::Value(value) => {
                 if batch.push(Operation::Put { name, value: value.clone() }).is_err() {
-                    return Some((behind, None));
+                    return Some(place);
                 }
             }
             Object::Range(range) => {
-                if begun.is_none() && batch.push(Operation::Begin { name, at: range.start }).is_err() {
-                    return Some((behind, None));
+                let begun = place.begun.filter(|(begun, _)| *begun == name).map(|(_, at)| at);
+                if let Err(at) = piece_of_range(name, range, begun, batch) {
+                    // One before it may have come since it was begun: then it stays as far as it was.
+                    place.begun = at.map(|at| (name, at)).or(place.begun);
+                    return Some(place);
                 }
-                let first = begun.unwrap_or(0);
-                let before: usize = range.chunks.iter().take(first).map(Vec::len).sum();
-                let mut at = range.start + before as u64;
-                for (number, chunk) in range.chunks.iter().enumerate().skip(first) {
-                    if batch.push(Operation::Append { name, at, octets: chunk.clone() }).is_err() {
-                        return Some((behind, Some(number)));
-                    }
-                    at += chunk.len() as u64;
-                }
+                place.begun = place.begun.filter(|(begun, _)| *begun != name);
             }
         }
-        (behind, begun) = (Some(name), None);
+        place.behind = Some(name);
     }
     None
+}
+
+/// Adds the octets of a range from an offset on. `Err`: up to where it was added, if at all, when the batch became full.
+fn piece_of_range(
+    name: Name,
+    range: &Range,
+    begun: Option<u64>,
+    batch: &mut Batch,
+) -> Result<(), Option<u64>> {
+    // What was trimmed meanwhile is not needed.
+    let mut at = match begun {
+        Some(at) if at >= range.start => at,
+        Some(_) | None => {
+            batch.push(Operation::Begin { name, at: range.start }).map_err(|_| begun)?;
+            range.start
+        }
+    };
+    let mut start = range.start;
+    for chunk in &range.chunks {
+        let end = start + chunk.len() as u64;
+        // The last chunk may have grown.
+        if end > at {
+            let octets = chunk[(at.max(start) - start) as usize..].to_vec();
+            batch.push(Operation::Append { name, at, octets }).map_err(|_| Some(at))?;
+            at = end;
+        }
+        start = end;
+    }
+    if begun.is_some() {
+        batch.push(Operation::Trim { name, to: range.start }).map_err(|_| Some(at))?;
+    }
+    Ok(())
 }

@@ -1,0 +1,115 @@
+//! Reading a generation of a store.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use holdfast_store::{Answer, Cursor, Description, Name, Page, Refused, Request};
+
+use crate::Damaged;
+
+/// Requests on their way at most: so a reader over a long way waits for few answers.
+pub const MOST_ASKED: usize = 32;
+
+/// All objects of a generation.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Objects {
+    pub(crate) values: BTreeMap<Name, Vec<u8>>,
+    /// Each with the offset of its first octet.
+    pub(crate) ranges: BTreeMap<Name, (u64, Vec<u8>)>,
+}
+
+/// Reads them. The caller sends what [`Self::ask`] says, and gives the answers to [`Self::answered`] in the same order.
+///
+/// What it takes of memory is what the generation holds.
+#[derive(Debug)]
+pub struct Reading {
+    generation: u64,
+    /// Where the list goes on, while nobody has asked there.
+    list: Option<Cursor>,
+    /// A part of the list is on its way.
+    is_listing: bool,
+    /// Objects that were listed, and the offset at which each is read on.
+    listed: VecDeque<(Name, u64)>,
+    seen: BTreeSet<Name>,
+    /// What the requests on their way are about; `None`: the list.
+    asked: VecDeque<Option<Name>>,
+    objects: Objects,
+}
+
+impl Reading {
+    /// Nothing is read yet of this generation.
+    pub fn new(generation: u64) -> Self {
+        Self {
+            generation,
+            list: Some(Cursor::default()),
+            is_listing: false,
+            listed: VecDeque::new(),
+            seen: BTreeSet::new(),
+            asked: VecDeque::new(),
+            objects: Objects::default(),
+        }
+    }
+
+    /// What to ask next; `None`: an answer comes first, or all is read.
+    pub fn ask(&mut self) -> Option<Request> {
+        if self.asked.len() >= MOST_ASKED {
+            return None;
+        }
+        let generation = self.generation;
+        if let Some((name, at)) = self.listed.pop_front() {
+            self.asked.push_back(Some(name));
+            return Some(Request::Page { generation, name, at });
+        }
+        let from = self.list.take()?;
+        self.is_listing = true;
+        self.asked.push_back(None);
+        Some(Request::List { generation, from })
+    }
+
+    /// The store has answered the oldest request.
+    ///
+    /// # Errors
+    /// [`Damaged`]: something is missing, or the answer is none to the request. Nothing can be made of the rest.
+    pub fn answered(&mut self, answer: Answer) -> Result<(), Damaged> {
+        match (self.asked.pop_front(), answer) {
+            (Some(None), Answer::Listed(listed)) => {
+                self.is_listing = false;
+                self.list = listed.next;
+                // The first page of a range begins where it does.
+                let objects = listed.objects.into_iter().filter(|object| self.seen.insert(object.name));
+                self.listed.extend(objects.map(|object| match object.description {
+                    Description::Value { .. } => (object.name, 0),
+                    Description::Range { start, .. } => (object.name, start),
+                }));
+                Ok(())
+            }
+            (Some(Some(name)), Answer::Page(Page::Value(value))) => {
+                self.objects.values.insert(name, value);
+                Ok(())
+            }
+            (Some(Some(name)), Answer::Page(Page::Range { start, end, octets })) => {
+                let (first, all) = self.objects.ranges.entry(name).or_insert((start, Vec::new()));
+                let is_empty = octets.is_empty();
+                all.extend(octets);
+                let at = *first + all.len() as u64;
+                match at < end {
+                    // A range that has no octets before its end has lost them.
+                    true if is_empty => Err(Damaged::Missing(name)),
+                    true => {
+                        self.listed.push_back((name, at));
+                        Ok(())
+                    }
+                    false => Ok(()),
+                }
+            }
+            (Some(Some(name)), Answer::Refused(Refused::NotThere)) => Err(Damaged::Missing(name)),
+            (_, _) => Err(Damaged::Answer),
+        }
+    }
+
+    /// The objects, when all are read.
+    pub fn finish(self) -> Option<Objects> {
+        let is_over =
+            self.list.is_none() && !self.is_listing && self.listed.is_empty() && self.asked.is_empty();
+        is_over.then_some(self.objects)
+    }
+}

@@ -1,0 +1,161 @@
+//! The sessions of a table, as a store has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdfast_api::stored::v1 as stored;
+use holdfast_nsr::SessionId;
+use holdfast_store::Name;
+use prost::Message;
+
+use crate::{Names, Objects};
+
+/// What a store holds cannot be gone on with.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Damaged {
+    /// An object is not there, or not as a whole.
+    #[error("{0:?} is missing in the store")]
+    Missing(Name),
+    /// It says nothing of use, or contradicts another one.
+    #[error("{0:?} makes no sense")]
+    Senseless(Name),
+    /// The store answers to something that was not asked.
+    #[error("the store answers with something else")]
+    Answer,
+}
+
+/// An entry of announcements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The number of the one before it; 0: there is none.
+    pub previous: u64,
+    /// Its octets.
+    pub octets: Vec<u8>,
+}
+
+/// A session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Session {
+    /// What its log called it.
+    pub id: SessionId,
+    /// Its record.
+    pub record: Vec<u8>,
+    /// The records of the snapshot that holds.
+    pub snapshot: Vec<Vec<u8>>,
+    /// Octets of the peer that are not in it, and the offset of the first.
+    pub incoming: (u64, Vec<u8>),
+    /// Octets to the peer that it may lack, and the offset of the first.
+    pub outgoing: (u64, Vec<u8>),
+    /// The number of the entry that it has passed; 0: none.
+    pub passed: u64,
+    /// As `nsr::Log::numbers`.
+    pub numbers: [u64; 5],
+}
+
+/// A table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Table {
+    /// Its number in the store; 0 is the default one.
+    pub number: u32,
+    /// Its VRF; empty: the default table.
+    pub vrf: String,
+    /// As `nsr::Log::formats`: what reads the log has to know them.
+    pub formats: u64,
+    /// As `nsr::Log::key`.
+    pub key: [u8; 16],
+    /// Those that can be gone on with, in the order of their numbers.
+    pub sessions: Vec<Session>,
+    /// By number: those that a session has passed, and all before them.
+    pub entries: BTreeMap<u64, Entry>,
+}
+
+impl Objects {
+    /// The tables whose logs are there. What belongs to none is left out.
+    ///
+    /// # Errors
+    /// [`Damaged`] with what is missing.
+    pub fn tables(&self) -> Result<Vec<Table>, Damaged> {
+        let numbers: BTreeSet<u32> = self.values.keys().filter_map(Names::table_of).collect();
+        let tables =
+            numbers.into_iter().filter(|number| self.values.contains_key(&Names::new(*number).log()));
+        tables.map(|number| self.table(number)).collect()
+    }
+
+    fn table(&self, number: u32) -> Result<Table, Damaged> {
+        let names = Names::new(number);
+        let log: stored::Log = self.message(names.log())?;
+        let key = log.key.try_into().map_err(|_| Damaged::Senseless(names.log()))?;
+        let ids: BTreeSet<u32> =
+            self.values.keys().filter_map(|name| names.session_of(name)).map(|id| id.0).collect();
+        let sessions = ids.into_iter().map(|id| self.session(&names, SessionId(id)));
+        let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
+        let mut entries = BTreeMap::new();
+        for session in &sessions {
+            let mut at = session.passed;
+            // Each is looked at once, so a list has an end.
+            while at != 0 && !entries.contains_key(&at) {
+                let stored::Entry { previous, octets } = self.message(names.entry(at))?;
+                entries.insert(at, Entry { previous, octets });
+                at = previous;
+            }
+        }
+        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions, entries })
+    }
+
+    fn session(&self, names: &Names, id: SessionId) -> Result<Session, Damaged> {
+        let name = names.session(id);
+        let said: stored::Session = self.message(name)?;
+        let record = self.value(names.record(id))?.clone();
+        let snapshot = match said.snapshot {
+            0 => Vec::new(),
+            number => {
+                let (_, octets) = self.range(names.snapshot(id, number))?;
+                records(octets).ok_or(Damaged::Senseless(names.snapshot(id, number)))?
+            }
+        };
+        let (start, octets) = self.range(names.incoming(id))?;
+        // The range may begin lower. One that ends lower has nothing that the snapshot lacks.
+        let first = said.incoming.checked_sub(*start).ok_or(Damaged::Missing(names.incoming(id)))?;
+        let incoming = usize::try_from(first).ok().and_then(|first| octets.get(first..)).unwrap_or_default();
+        let outgoing = self.outgoing(names.outgoing(id), &said)?;
+        let numbers = std::array::from_fn(|at| said.numbers.get(at).copied().unwrap_or(0));
+        let incoming = (said.incoming, incoming.to_vec());
+        Ok(Session { id, record, snapshot, incoming, outgoing, passed: said.passed, numbers })
+    }
+
+    /// The range may begin lower, or higher: then the peer has acknowledged what is missing. What is behind the end means nothing.
+    fn outgoing(&self, name: Name, said: &stored::Session) -> Result<(u64, Vec<u8>), Damaged> {
+        let (start, octets) = self.range(name)?;
+        let from = said.unacknowledged.max(*start);
+        let missing = Damaged::Missing(name);
+        if from > said.outgoing {
+            return Ok((from, Vec::new()));
+        }
+        let place = |offset: u64| usize::try_from(offset.saturating_sub(*start)).map_err(|_| missing);
+        let octets = octets.get(place(from)?..place(said.outgoing)?).ok_or(missing)?;
+        Ok((from, octets.to_vec()))
+    }
+
+    fn value(&self, name: Name) -> Result<&Vec<u8>, Damaged> {
+        self.values.get(&name).ok_or(Damaged::Missing(name))
+    }
+
+    fn range(&self, name: Name) -> Result<&(u64, Vec<u8>), Damaged> {
+        self.ranges.get(&name).ok_or(Damaged::Missing(name))
+    }
+
+    fn message<T: Message + Default>(&self, name: Name) -> Result<T, Damaged> {
+        T::decode(self.value(name)?.as_slice()).map_err(|_| Damaged::Senseless(name))
+    }
+}
+
+/// Records that stand behind each other, each behind its length.
+fn records(mut octets: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut records = Vec::new();
+    while !octets.is_empty() {
+        let (length, rest) = octets.split_first_chunk()?;
+        let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        records.push(record.to_vec());
+        octets = rest;
+    }
+    Some(records)
+}
