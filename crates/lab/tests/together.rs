@@ -47,6 +47,7 @@ mod sessions;
 mod speaker;
 mod stops;
 mod store;
+mod store_tls;
 mod unnumbered;
 mod upgrade;
 mod vrf;
