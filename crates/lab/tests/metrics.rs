@@ -29,6 +29,7 @@ import = "accept-all"
 export = "accept-all"
 "#;
 const METRICS: &str = "[metrics]\n";
+const STORE: &str = "[nonstop.store]\nkind = \"memory\"\n";
 const RIP: &str = "[rip]\n[[rip.interface]]\nname = \"n1\"\n";
 /// Behind a peer.
 const BFD: &str = "bfd = true\n";
@@ -142,15 +143,25 @@ fn value(families: &BTreeMap<String, Family>, series: &str) -> Result<f64> {
     found.copied().with_context(|| format!("no {series}"))
 }
 
-/// Names of the manual's tables: `| `holdfast_…` | …`.
-fn documented() -> Result<BTreeSet<String>> {
+/// Names of the manual's tables: `| `holdfast_…` | …`. Some are of processes that run only where sessions are replicated to a
+/// store.
+fn documented(are_of_store: bool) -> Result<BTreeSet<String>> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/manual/metrics.md"))?;
     let name = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
-    // These processes run only where sessions are replicated to a store.
-    let is_of_store =
-        |name: &String| ["holdfast_gate_", "holdfast_replicator_"].iter().any(|of| name.starts_with(of));
-    let is_here = |name: &String| name.starts_with("holdfast_") && !is_of_store(name);
-    Ok(page.lines().filter_map(name).filter(is_here).collect())
+    let is_wanted = |name: &String| name.starts_with("holdfast_") && is_of_store(name) == are_of_store;
+    Ok(page.lines().filter_map(name).filter(is_wanted).collect())
+}
+
+fn is_of_store(name: &str) -> bool {
+    ["holdfast_gate_", "holdfast_replicator_"].iter().any(|of| name.starts_with(of))
+}
+
+/// Names of a scrape, as the manual has them.
+fn names(families: &BTreeMap<String, Family>) -> BTreeSet<String> {
+    let name = |(name, family): (&String, &Family)| {
+        if family.kind == "counter" { format!("{name}_total") } else { name.clone() }
+    };
+    families.iter().map(name).collect()
 }
 
 #[test]
@@ -173,11 +184,7 @@ fn a_scrape_says_what_the_manual_says_and_costs_by_peer_and_not_by_route() -> Re
         })
     };
     let few = until(1.0)?;
-    let seen: BTreeSet<String> = few
-        .iter()
-        .map(|(name, family)| if family.kind == "counter" { format!("{name}_total") } else { name.clone() })
-        .collect();
-    let documented = documented()?;
+    let (seen, documented) = (names(&few), documented(false)?);
     ensure!(
         seen == documented,
         "not the same: {:?}",
@@ -208,6 +215,50 @@ fn a_scrape_says_what_the_manual_says_and_costs_by_peer_and_not_by_route() -> Re
         |families: &BTreeMap<String, Family>| families.values().map(|it| it.samples.len()).sum::<usize>();
     ensure!(lines(&many) == lines(&few), "{} lines were {}", lines(&many), lines(&few));
     ensure!(value(&many, "holdfast_fea_routes_added_total")? >= 5000.0, "counters count");
+    drop(router);
+    Ok(())
+}
+
+#[test]
+fn a_router_with_a_store_has_the_metrics_of_the_manual_for_it() -> Result<()> {
+    let star = Star::new(1)?;
+    let router = Router::start(&star.router, &[ROUTER, STORE, PEER, METRICS].concat())?;
+    let left = star.speaker(1, 65001, |_| ())?;
+    left.announce(table(100));
+    let documented = documented(true)?;
+    let families = wait::until("a session that is protected", LIMIT, || {
+        let families = scrape(&star, 9179).map_err(|error| format!("{error:#}"))?;
+        let mut seen = names(&families);
+        seen.retain(|name| is_of_store(name));
+        if seen != documented {
+            return Err(format!("{:?}", seen.symmetric_difference(&documented).collect::<Vec<_>>()));
+        }
+        let sessions = value(&families, "holdfast_replicator_sessions{protected=\"yes\"}");
+        match sessions.map_err(|error| error.to_string())? {
+            1.0 => Ok(families),
+            sessions => Err(format!("{sessions} sessions")),
+        }
+    })?;
+    for (series, expected) in [
+        ("holdfast_replicator_protection", 1.0),
+        ("holdfast_replicator_lease", 1.0),
+        ("holdfast_replicator_sessions{protected=\"no\"}", 0.0),
+        ("holdfast_replicator_losses_total", 0.0),
+        ("holdfast_replicator_gaps_total", 0.0),
+        ("holdfast_gate_attached", 1.0),
+        ("holdfast_gate_gaps_total", 0.0),
+    ] {
+        ensure!(value(&families, series)? == expected, "{series}: {}", value(&families, series)?);
+    }
+    for series in [
+        "holdfast_replicator_batches_total",
+        "holdfast_replicator_octets_total",
+        "holdfast_replicator_store_octets",
+        "holdfast_gate_flows",
+        "holdfast_gate_segments_accepted_total",
+    ] {
+        ensure!(value(&families, series)? > 0.0, "{series}");
+    }
     drop(router);
     Ok(())
 }

@@ -53,7 +53,7 @@ pub(crate) enum Filled {
 struct Copied {
     /// As it was written last; `None`: not yet.
     written: Option<stored::Session>,
-    record: Vec<u8>,
+    record: Option<Vec<u8>>,
     socket: Vec<u8>,
     received: u64,
     sent: u64,
@@ -343,7 +343,7 @@ impl<R: Shared> Copier<R> {
                 batch.push_all(begun)?;
                 Ok(entry.insert(Copied {
                     written: None,
-                    record: Vec::new(),
+                    record: None,
                     socket: Vec::new(),
                     received,
                     sent,
@@ -474,9 +474,9 @@ impl<R: Shared> Copier<R> {
         }
         let record = self.reader.record(view)?;
         let copied = self.copied(view, batch)?;
-        if copied.record != record {
+        if copied.record.as_ref() != Some(&record) {
             batch.push(Operation::Put { name: record_name, value: record.clone() })?;
-            copied.record = record;
+            copied.record = Some(record);
         }
         self.copy_socket(batch, view.id)?;
         self.write_session(batch, view, passed)

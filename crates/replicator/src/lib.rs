@@ -18,6 +18,9 @@ mod scene;
 mod service;
 mod table;
 mod tasks;
+#[cfg(test)]
+#[path = "../tests/mod.rs"]
+mod tests;
 mod way;
 mod writer;
 

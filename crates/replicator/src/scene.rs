@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_api::bgp::v1::HeldSession;
-use holdfast_nsr::{Log, Memory, SessionId};
+use holdfast_nsr::{Log, Memory, SessionId, Shared};
 use holdfast_store::{Failure, Request, memory};
 use holdfast_sys::memory::SharedMemory;
 use prost::Message;
@@ -32,6 +32,62 @@ impl Memory for Mapped {
 
     fn release(&mut self, range: Range<usize>) {
         self.0.release(range);
+    }
+}
+
+/// Memory of a log that shows its reader what was written before the last barrier, and nothing else.
+#[derive(Clone, Debug)]
+pub(crate) struct Both {
+    visible: Rc<RefCell<Vec<u8>>>,
+    octets: Vec<u8>,
+}
+
+/// What its reader has of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading(Rc<RefCell<Vec<u8>>>);
+
+impl Both {
+    pub(crate) fn new(octets: usize) -> (Self, Reading) {
+        let visible = Rc::new(RefCell::new(vec![0; octets]));
+        (Self { visible: Rc::clone(&visible), octets: vec![0; octets] }, Reading(visible))
+    }
+}
+
+impl Memory for Both {
+    fn octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        &mut self.octets
+    }
+
+    fn release(&mut self, range: Range<usize>) {
+        self.octets[range].fill(0xa5);
+    }
+
+    fn barrier(&mut self, _: std::sync::atomic::Ordering) {
+        const PIECE: usize = 4096;
+        let mut visible = self.visible.borrow_mut();
+        for (visible, written) in visible.chunks_mut(PIECE).zip(self.octets.chunks(PIECE)) {
+            if visible != written {
+                visible.copy_from_slice(written);
+            }
+        }
+    }
+}
+
+impl Shared for Reading {
+    fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.0.borrow()[at..at + 8].try_into().expect("eight octets"))
+    }
+
+    fn copy(&self, at: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0.borrow()[at..at + into.len()]);
     }
 }
 

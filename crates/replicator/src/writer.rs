@@ -15,7 +15,7 @@ use std::{
 };
 
 use holdfast_nsr::SessionId;
-use holdfast_store::{Answer, Batch, Claim, Failure, Operation, Refused, Request, State};
+use holdfast_store::{Answer, Batch, Claim, Failure, MOST_GENERATIONS, Operation, Refused, Request, State};
 
 use crate::copier::Mark;
 
@@ -101,6 +101,8 @@ pub(crate) struct Writer {
     adopts: bool,
     /// The generation that counted before: discarded with the adoption.
     before: Option<u64>,
+    /// Generations that never counted: their writers have died. They go with the next batch.
+    useless: Vec<u64>,
     /// How often everything was written anew after the first time.
     losses: u64,
     has_written: bool,
@@ -127,6 +129,7 @@ impl Writer {
             sent: VecDeque::new(),
             adopts: false,
             before: None,
+            useless: Vec::new(),
             losses: 0,
             has_written: false,
             rewrites: false,
@@ -204,9 +207,19 @@ impl Writer {
     }
 
     /// A batch to be filled, if there is room for one more.
-    pub(crate) fn begin(&self) -> Option<Batch> {
+    pub(crate) fn begin(&mut self) -> Option<Batch> {
         let may = matches!(self.phase, Phase::Copying | Phase::Whole) && self.sent.len() < MOST_BATCHES;
-        may.then(|| Batch::new(self.incarnation, self.epoch, self.generation, self.sequence + 1))
+        may.then(|| self.batch())
+    }
+
+    /// The next batch, which begins with what is useless.
+    fn batch(&mut self) -> Batch {
+        let mut batch = Batch::new(self.incarnation, self.epoch, self.generation, self.sequence + 1);
+        for generation in std::mem::take(&mut self.useless) {
+            // There are few, so there is room.
+            let _ = batch.push(Operation::Discard { generation });
+        }
+        batch
     }
 
     /// Takes a batch that was filled, with what holds when it is confirmed. `is_whole`: the store has everything with it, as far as
@@ -251,6 +264,15 @@ impl Writer {
                     Some(state) if state.epoch > self.epoch => self.fence(),
                     Some(_) | None => Outcome::Reconnect(Trouble::Lost),
                 },
+                // There were too many: first the others go.
+                (Phase::Claiming, Answer::Claimed(claimed)) if !claimed.is_new => {
+                    self.sequence = claimed.sequence;
+                    Outcome::Send(Request::Batch(self.batch()))
+                }
+                (Phase::Claiming, Answer::Applied(_)) => {
+                    (self.phase, self.rewrites) = (Phase::Asking, true);
+                    Outcome::Send(Request::State)
+                }
                 (Phase::Claiming, Answer::Claimed(claimed)) => {
                     (self.sequence, self.confirmed) = (claimed.sequence, claimed.sequence);
                     self.before = claimed.counts;
@@ -293,7 +315,11 @@ impl Writer {
             return self.fence();
         }
         if self.rewrites || !self.is_ours(&state) {
-            return self.claim(state.incarnation, false, state.last + 1);
+            let never_counted = |generation: &u64| Some(*generation) != state.counts;
+            self.useless = state.generations.iter().copied().filter(never_counted).collect();
+            let is_full = state.generations.len() >= MOST_GENERATIONS;
+            let generation = self.useless.pop_if(|_| is_full).unwrap_or(state.last + 1);
+            return self.claim(state.incarnation, false, generation);
         }
         // Nothing was lost: what had not arrived is sent once more.
         self.phase = if state.counts == Some(self.generation) { Phase::Whole } else { Phase::Copying };

@@ -1,65 +1,21 @@
 //! Whatever is in the store after any batch is a log that can be gone on with.
 
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     ops::Range,
-    rc::Rc,
 };
 
 use holdfast_api::stored::v1 as stored;
-use holdfast_nsr::{EntryId, Log, Memory, Reader, SessionId, Shared};
+use holdfast_nsr::{EntryId, Log, Reader, SessionId};
 use holdfast_store::{Batch, Claim, Contents, Description, MOST_OCTETS, Name, Page};
 use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
+use crate::scene::{Both, Reading};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 40;
-
-/// Memory that the writer and the reader share.
-#[derive(Clone, Debug)]
-struct Both(Rc<RefCell<Vec<u8>>>, Vec<u8>);
-
-impl Memory for Both {
-    fn octets(&self) -> &[u8] {
-        &self.1
-    }
-
-    fn octets_mut(&mut self) -> &mut [u8] {
-        &mut self.1
-    }
-
-    fn release(&mut self, range: Range<usize>) {
-        self.1[range].fill(0xa5);
-    }
-
-    fn barrier(&mut self, _: std::sync::atomic::Ordering) {
-        let mut visible = self.0.borrow_mut();
-        for (visible, written) in visible.chunks_mut(BLOCK).zip(self.1.chunks(BLOCK)) {
-            if visible != written {
-                visible.copy_from_slice(written);
-            }
-        }
-    }
-}
-
-struct Reading(Rc<RefCell<Vec<u8>>>);
-
-impl Shared for Reading {
-    fn len(&self) -> usize {
-        self.0.borrow().len()
-    }
-
-    fn load(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.0.borrow()[at..at + 8].try_into().expect("eight octets"))
-    }
-
-    fn copy(&self, at: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self.0.borrow()[at..at + into.len()]);
-    }
-}
 
 fn octets(id: SessionId, direction: u8, range: Range<u64>) -> Vec<u8> {
     range.map(|offset| (offset.wrapping_mul(7) ^ offset >> 5) as u8 ^ id.0 as u8 ^ direction).collect()
@@ -135,11 +91,9 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let octets = vec![0; (3 + BLOCKS) * BLOCK + BLOCKS * 276];
-        let visible = Rc::new(RefCell::new(octets.clone()));
-        let log = Log::create_with_blocks(Both(Rc::clone(&visible), octets), 8, [7; 16], BLOCK)
-            .expect("large enough");
-        let copier = Copier::new(Reader::new(Reading(visible)).expect("a log"), 0, "");
+        let (memory, reading) = Both::new((3 + BLOCKS) * BLOCK + BLOCKS * 276);
+        let log = Log::create_with_blocks(memory, 8, [7; 16], BLOCK).expect("large enough");
+        let copier = Copier::new(Reader::new(reading).expect("a log"), 0, "");
         let mut world = Self {
             log,
             told: BTreeMap::new(),

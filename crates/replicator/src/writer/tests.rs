@@ -240,3 +240,31 @@ fn an_idle_writer_notices_that_the_store_was_emptied() {
     world.settle();
     assert_eq!((world.writer.phase(), world.writer.losses()), (Phase::Whole, 1));
 }
+
+#[test]
+fn writers_that_die_before_their_generation_counts_leave_none_behind() {
+    let mut world = World::new();
+    let generations = |world: &World| world.store.contents().state().expect("written").generations;
+    for has_written in [true, false] {
+        for epoch in 0..20 {
+            world.writer = Writer::new(world.writer.epoch() + 1, epoch);
+            world.connect();
+            // As far as the claim, and a first batch or not.
+            while world.writer.phase() != Phase::Copying {
+                world.store.work();
+                let answer = world.store.take().expect("an answer");
+                world.answered(answer);
+            }
+            if has_written {
+                world.number = 3 * epoch + 1;
+                world.act(Act::Send);
+                world.store.work_all();
+                assert!(generations(&world).len() <= 2, "{:?}", generations(&world));
+            }
+        }
+    }
+    world.writer = Writer::new(world.writer.epoch() + 1, 0);
+    world.connect();
+    world.settle();
+    assert_eq!((world.writer.phase(), generations(&world).len()), (Phase::Whole, 1));
+}
