@@ -1,18 +1,18 @@
 //! Nothing is acknowledged that is not replicated, and nothing is said: a whole router with its store, judged by what came to
 //! its peers, against what the store had confirmed by then.
 
-mod book;
-mod judge;
-mod proxy;
-mod scene;
-
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_lab::{drill::time::now, wait};
+use holdfast_lab::{
+    drill::time::now,
+    replication::{
+        scene::{Kind, LIMIT, Scene, counter},
+        stock::Special,
+    },
+    wait,
+};
 use rustix::process::{Signal, kill_process};
-
-use scene::{Kind, LIMIT, Scene, Special, counter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -198,6 +198,40 @@ fn without_a_store_for_too_long_sessions_go_on_unprotected() -> Result<()> {
     scene.ensure_quiet()
 }
 
+/// Whoever steps down says so, and has no sessions before the store is back.
+#[test]
+fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
+    let more = "store-timeout = 2\non-store-loss = \"step-down\"";
+    let scene = Scene::start(Kind::Redis, &[Special::Nothing], more)?;
+    let stock = &scene.stocks[0];
+    let version = scene.churn(SECOND / 2, 0)?;
+    scene.settle(version)?;
+    scene.proxy()?.refuse(true);
+    scene.change(version + 1)?;
+    scene.until_protected("stepped-down", 10 * SECOND)?;
+    let ended = scene.other.status().notification.context("the other peer was told nothing")?;
+    ensure!((ended.code, ended.subcode) == (6, 4), "{ended:?}");
+    let log = stock.log();
+    ensure!(log.contains("Received: Administrative reset"), "{log}");
+    // Both sides would begin another session in the meantime.
+    thread::sleep(3 * SECOND);
+    let sessions = stock.log().matches("BGP session established").count();
+    ensure!(sessions == 1, "{sessions} sessions: {}", stock.log());
+    let shown = scene.router.cli(&["show", "nsr"])?;
+    ensure!(shown.contains("protection stepped-down"), "{shown}");
+    scene.proxy()?.refuse(false);
+    wait::until("another session", LIMIT, || match stock.sessions() {
+        Ok(2) => Ok(()),
+        other => Err(format!("{other:?}: {}", scene.trouble())),
+    })?;
+    scene.router.until_established("stock1", LIMIT)?;
+    wait::until("protection", LIMIT, || {
+        let shown = scene.show().map_err(|error| error.to_string())?;
+        let is_gated = shown.contains("\"gate\":\"gated\"") && shown.contains("protection:txt=full");
+        if is_gated { Ok(()) } else { Err(shown) }
+    })
+}
+
 fn death(process: &str) -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let mut version = 0;
@@ -321,11 +355,11 @@ fn sessions_that_end_leave_nothing_behind() -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let stock = &scene.stocks[0];
     let again = |sessions: usize| -> Result<()> {
-        wait::until("another session", LIMIT, || match stock.bird.sessions() {
+        wait::until("another session", LIMIT, || match stock.sessions() {
             Ok(found) if found == sessions => Ok(()),
             other => Err(format!("{other:?}")),
         })
-        .with_context(|| format!("{}\n{}", stock.bird.log(), scene.trouble()))?;
+        .with_context(|| format!("{}\n{}", stock.log(), scene.trouble()))?;
         scene.until_protected("full", LIMIT)?;
         let from = now();
         let version = scene.churn(SECOND / 2, sessions)?;
@@ -343,11 +377,11 @@ fn sessions_that_end_leave_nothing_behind() -> Result<()> {
         ensure!(named.len() == 2, "the store has {named:?}");
         Ok(())
     };
-    stock.bird.birdc("restart holdfast")?;
+    stock.restart()?;
     again(2)?;
-    scene.router.cli(&["clear", "bgp", "bird1"])?;
+    scene.router.cli(&["clear", "bgp", "stock1"])?;
     again(3)?;
-    let log = stock.bird.log();
+    let log = stock.log();
     ensure!(log.contains("Received: Administrative reset"), "{log}");
     Ok(())
 }
@@ -360,14 +394,14 @@ fn a_stop_is_told_to_the_peers() -> Result<()> {
         let Scene { stocks, router, proxy, .. } = &scene;
         if is_away {
             proxy.as_ref().context("a proxy")?.refuse(true);
-            stocks[0].bird.reconfigure("routes.conf", &scene::routes(Special::Waits, 1, 1))?;
+            stocks[0].change(1)?;
             thread::sleep(SECOND / 2);
         }
         let pid = router.pid("keeper")?;
         let start = std::time::Instant::now();
         kill_process(pid, Signal::TERM)?;
         wait::until("the end of the session", LIMIT, || {
-            let log = stocks[0].bird.log();
+            let log = stocks[0].log();
             if log.contains("Received: ") { Ok(()) } else { Err(log) }
         })
         .with_context(|| format!("without a store: {is_away}; {}", router.log_tail()))?;
