@@ -1,6 +1,9 @@
 //! Nothing is acknowledged that is not replicated, and nothing is said: a whole router with its store, judged by what came to
 //! its peers, against what the store had confirmed by then.
 
+mod peers;
+mod stores;
+
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
