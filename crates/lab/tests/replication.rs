@@ -1,6 +1,7 @@
 //! Nothing is acknowledged that is not replicated, and nothing is said: a whole router with its store, judged by what came to
 //! its peers, against what the store had confirmed by then.
 
+mod drills;
 mod peers;
 mod stores;
 
@@ -37,20 +38,6 @@ fn nothing_leaves_that_the_store_does_not_have() -> Result<()> {
     let verdict = connection.judge(&scene.proxy()?.book(), &times, 300_000)?;
     ensure!(verdict.faults.len() > 1, "the judge sees nothing: {verdict:?}");
     Ok(())
-}
-
-#[test]
-fn sessions_of_every_kind_are_replicated() -> Result<()> {
-    let scene = Scene::start(Kind::Redis, &[Special::Md5, Special::V6, Special::Waits, Special::Dials], "")?;
-    for (stock, is_dialled) in scene.stocks.iter().zip([None, Some(false), Some(false), Some(true)]) {
-        let connection = stock.capture.stream(stock.address)?;
-        ensure!(is_dialled.is_none_or(|wanted| connection.is_dialled == wanted), "{:?}", stock.special);
-    }
-    let version = scene.churn(SECOND, 0)?;
-    scene.settle(version)?;
-    scene.until_told(250)?;
-    scene.ensure_replicated(&[(scene.gated, now())])?;
-    scene.ensure_quiet()
 }
 
 #[test]
@@ -120,51 +107,6 @@ fn a_store_that_stops_for_two_seconds_stops_the_sessions() -> Result<()> {
     })
 }
 
-#[test]
-fn a_store_that_comes_back_empty_is_written_anew() -> Result<()> {
-    trouble(|scene| {
-        scene.redis.as_mut().context("a server")?.restart()?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_store_that_was_emptied_is_written_anew() -> Result<()> {
-    trouble(|scene| {
-        scene.redis_cli(&["FLUSHALL"])?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_store_that_forgets_its_scripts_is_given_them_again() -> Result<()> {
-    trouble(|scene| {
-        scene.redis_cli(&["SCRIPT", "FLUSH"])?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_reply_that_is_cut_and_a_store_that_refuses_cost_nothing() -> Result<()> {
-    trouble(|scene| {
-        for version in 1001..1004 {
-            scene.proxy()?.cut();
-            scene.change(version)?;
-            wait::until("a cut", LIMIT, || {
-                scene.proxy().map_err(|e| e.to_string())?.has_cut().then_some(()).ok_or_else(String::new)
-            })?;
-        }
-        scene.proxy()?.refuse(true);
-        scene.change(1005)?;
-        thread::sleep(SECOND);
-        scene.proxy()?.refuse(false);
-        Ok(())
-    })
-}
-
 /// A connection over which nothing comes is given up, and another one tried.
 #[test]
 fn a_connection_without_answers_is_given_up() -> Result<()> {
@@ -201,46 +143,13 @@ fn without_a_store_for_too_long_sessions_go_on_unprotected() -> Result<()> {
     scene.ensure_quiet()
 }
 
-/// Whoever steps down says so, and has no sessions before the store is back.
 #[test]
-fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
-    let more = "store-timeout = 2\non-store-loss = \"step-down\"";
-    let scene = Scene::start(Kind::Redis, &[Special::Nothing], more)?;
-    let stock = &scene.stocks[0];
-    let version = scene.churn(SECOND / 2, 0)?;
-    scene.settle(version)?;
-    scene.proxy()?.refuse(true);
-    scene.change(version + 1)?;
-    scene.until_protected("stepped-down", 10 * SECOND)?;
-    let ended = scene.other.status().notification.context("the other peer was told nothing")?;
-    ensure!((ended.code, ended.subcode) == (6, 4), "{ended:?}");
-    let log = stock.log();
-    ensure!(log.contains("Received: Administrative reset"), "{log}");
-    // Both sides would begin another session in the meantime.
-    thread::sleep(3 * SECOND);
-    let sessions = stock.log().matches("BGP session established").count();
-    ensure!(sessions == 1, "{sessions} sessions: {}", stock.log());
-    let shown = scene.router.cli(&["show", "nsr"])?;
-    ensure!(shown.contains("protection stepped-down"), "{shown}");
-    scene.proxy()?.refuse(false);
-    wait::until("another session", LIMIT, || match stock.sessions() {
-        Ok(2) => Ok(()),
-        other => Err(format!("{other:?}: {}", scene.trouble())),
-    })?;
-    scene.router.until_established("stock1", LIMIT)?;
-    wait::until("protection", LIMIT, || {
-        let shown = scene.show().map_err(|error| error.to_string())?;
-        let is_gated = shown.contains("\"gate\":\"gated\"") && shown.contains("protection:txt=full");
-        if is_gated { Ok(()) } else { Err(shown) }
-    })
-}
-
-fn death(process: &str) -> Result<()> {
+fn the_death_of_bgp_ends_no_session() -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let mut version = 0;
     for _ in 0..2 {
         version = scene.churn(SECOND / 2, version)?;
-        scene.router.kill(process)?;
+        scene.router.kill("bgp")?;
         version = scene.churn(SECOND / 2, version)?;
         scene.settle(version)?;
         scene.router.wait_running()?;
@@ -250,21 +159,6 @@ fn death(process: &str) -> Result<()> {
     scene.settle(version)?;
     scene.ensure_replicated(&[(scene.gated, now())])?;
     scene.ensure_quiet()
-}
-
-#[test]
-fn the_death_of_the_replicator_ends_no_session() -> Result<()> {
-    death("replicator")
-}
-
-#[test]
-fn the_death_of_the_gate_ends_no_session() -> Result<()> {
-    death("gate")
-}
-
-#[test]
-fn the_death_of_bgp_ends_no_session() -> Result<()> {
-    death("bgp")
 }
 
 /// While `bgp` is dead or stands still, what comes is copied from its sockets.
