@@ -1,7 +1,7 @@
 //! The gate of the whole router: a post for the default table and for each VRF with a network namespace, and what the keeper has
 //! for the next life of this process.
 
-use std::{cell::RefCell, collections::BTreeMap, os::fd::OwnedFd, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::{
     gate::v1::{GateStatus, QueueStatus},
@@ -11,7 +11,7 @@ use holdfast_gate::kept::KEPT;
 use holdfast_process::{hash_key, kept, spawn_task};
 use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::{XrlError, scoped};
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::sleep};
 use tracing::{error, info};
 
 use crate::{
@@ -25,6 +25,8 @@ const MARKS: &str = "marks";
 const REPLICATOR: &str = "bell-replicator";
 const GATE: &str = "bell-gate";
 const FLOWS: &str = "flows";
+/// How often the gate tries to stand where it cannot.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The gate of the router.
 pub(crate) struct Gate {
@@ -36,6 +38,8 @@ pub(crate) struct Gate {
     served: RefCell<BTreeMap<u32, (String, AbortHandle)>>,
     /// By number of the VRF.
     missing: RefCell<BTreeMap<u32, String>>,
+    /// What tries again.
+    retrying: RefCell<Option<AbortHandle>>,
 }
 
 impl Gate {
@@ -46,6 +50,7 @@ impl Gate {
             changing: tokio::sync::Mutex::default(),
             served: RefCell::default(),
             missing: RefCell::default(),
+            retrying: RefCell::default(),
         })
     }
 
@@ -93,7 +98,30 @@ impl Gate {
             }
         });
         self.stand(&orders).await;
+        self.retry(orders);
         Ok(())
+    }
+
+    /// Tries again, as long as there is a place without a post: whoever has the queue may give it back.
+    fn retry(self: &Rc<Self>, orders: Orders) {
+        let this = Rc::clone(self);
+        let task = spawn_task(async move {
+            let default = Vrf::default();
+            let lacks = |vrf: &&Vrf| this.post(vrf.number).is_none();
+            loop {
+                if !orders.all(&default).any(|vrf| lacks(&vrf)) {
+                    return;
+                }
+                sleep(RETRY).await;
+                let _one = this.changing.lock().await;
+                for vrf in orders.all(&default).filter(lacks) {
+                    this.place(&orders, vrf).await;
+                }
+            }
+        });
+        if let Some(before) = self.retrying.replace(Some(task.abort_handle())) {
+            before.abort();
+        }
     }
 
     async fn put(&self, key: String, descriptor: OwnedFd, note: String) -> Result<(), XrlError> {
@@ -102,8 +130,8 @@ impl Gate {
     }
 
     async fn stand(self: &Rc<Self>, orders: &Orders) {
-        let default = Vrf { number: 0, name: String::new(), netns: String::new() };
-        let all: Vec<_> = std::iter::once(&default).chain(&orders.vrfs).collect();
+        let default = Vrf::default();
+        let all: Vec<_> = orders.all(&default).collect();
         let is_there =
             |number: u32, name: &str| all.iter().any(|vrf| vrf.number == number && vrf.name == name);
         let gone: Vec<_> = {
@@ -117,22 +145,32 @@ impl Gate {
         for number in gone {
             self.leave(number);
         }
-        self.missing.borrow_mut().clear();
+        self.missing.borrow_mut().retain(|number, _| all.iter().any(|vrf| vrf.number == *number));
         for vrf in all {
-            let outcome = match self.post(vrf.number) {
-                Some(post) if post.borrow().settings().queue == orders.queue => {
-                    post.borrow_mut().set_ports(&orders.ports).map_err(|missing| missing.to_string())
-                }
-                _ => {
-                    self.end(vrf.number);
-                    self.begin(orders, vrf).await
-                }
-            };
-            if let Err(missing) = outcome {
-                let place = if vrf.name.is_empty() { String::new() } else { format!("VRF {}: ", vrf.name) };
-                error!(event = "gate-missing", vrf = vrf.name, "{place}{missing}");
-                self.missing.borrow_mut().insert(vrf.number, format!("{place}{missing}"));
+            self.place(orders, vrf).await;
+        }
+    }
+
+    /// Stands at one place, and says what is missing if that has changed.
+    async fn place(self: &Rc<Self>, orders: &Orders, vrf: &Vrf) {
+        let outcome = match self.post(vrf.number) {
+            Some(post) if post.borrow().settings().queue == orders.queue => {
+                post.borrow_mut().set_ports(&orders.ports).map_err(|missing| missing.to_string())
             }
+            _ => {
+                self.end(vrf.number);
+                self.begin(orders, vrf).await
+            }
+        };
+        let place = if vrf.name.is_empty() { String::new() } else { format!("VRF {}: ", vrf.name) };
+        let missing = outcome.err().map(|missing| format!("{place}{missing}"));
+        let mut all = self.missing.borrow_mut();
+        if let Some(missing) = missing.as_ref().filter(|missing| all.get(&vrf.number) != Some(missing)) {
+            error!(event = "gate-missing", vrf = vrf.name, "{missing}");
+        }
+        match missing {
+            Some(missing) => drop(all.insert(vrf.number, missing)),
+            None => drop(all.remove(&vrf.number)),
         }
     }
 

@@ -10,8 +10,8 @@ const MOST_VRFS: usize = 256;
 /// Longest name of a VRF, and of a namespace.
 const LONGEST_NAME: usize = 255;
 
-/// A VRF with a network namespace.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A VRF with a network namespace, or the default table.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct Vrf {
     pub(crate) number: u32,
     pub(crate) name: String,
@@ -44,6 +44,11 @@ impl Orders {
         let orders = Self { queue, ports: ports.into_iter().collect(), vrfs };
         orders.check()?;
         Ok(orders)
+    }
+
+    /// The default table, and all VRFs.
+    pub(crate) fn all<'a>(&'a self, default: &'a Vrf) -> impl Iterator<Item = &'a Vrf> {
+        std::iter::once(default).chain(&self.vrfs)
     }
 
     fn check(&self) -> Result<(), &'static str> {

@@ -18,6 +18,7 @@ pub mod phases;
 mod process;
 pub mod record;
 pub mod relay;
+pub mod replication;
 pub mod report;
 pub mod scene;
 pub mod stock;

@@ -15,6 +15,7 @@ pub mod netns;
 pub mod peers;
 pub mod recipe;
 pub mod redis;
+pub mod replication;
 pub mod router;
 pub mod row;
 pub mod scale;

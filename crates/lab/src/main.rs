@@ -2,6 +2,7 @@
 //! `holdfast-lab drill process`: the death of bgp, judged by a stock router and on the wire.
 //! `holdfast-lab drill bgpsec`: deaths of all that verifies signed paths, judged in the same way.
 //! `holdfast-lab drill bfd`: deaths, hangs and upgrades of bfd, judged by stock routers.
+//! `holdfast-lab drill store`, `drill gate`: failures of a store and of the gate, judged by captures at stock routers.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
@@ -11,7 +12,10 @@ use std::{fmt::Display, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use holdfast_lab::{
-    drill::{self, Options, bfd, bgpsec},
+    drill::{
+        self, Options, bfd, bgpsec,
+        replication::{self, Kind},
+    },
     scale::Scale,
 };
 use serde::Serialize;
@@ -56,6 +60,10 @@ enum Drill {
     Bgpsec(bgpsec::Options),
     /// Deaths, hangs and upgrades of bfd, under sessions with stock routers that must not notice.
     Bfd(bfd::Options),
+    /// Failures of a store: nothing leaves that it does not have, and no peer notices.
+    Store(replication::Options),
+    /// Failures of what holds segments, and ends of connections whose segments are held.
+    Gate(replication::Options),
 }
 
 fn main() -> ExitCode {
@@ -68,12 +76,18 @@ fn main() -> ExitCode {
             drill(options.json, || bgpsec::bgpsec(&options), |report| report.ok)
         }
         Command::Drill(Drill::Bfd(options)) => drill(options.json, || bfd::bfd(&options), |report| report.ok),
+        Command::Drill(Drill::Store(options)) => replicated(Kind::Store, &options),
+        Command::Drill(Drill::Gate(options)) => replicated(Kind::Gate, &options),
         Command::Scale { peers, prefixes, md5_every } => {
             println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
             print!("{}", Scale { peers, prefixes, md5_every }.configuration());
             ExitCode::SUCCESS
         }
     }
+}
+
+fn replicated(kind: Kind, options: &replication::Options) -> ExitCode {
+    drill(options.json, || replication::replication(kind, options), |report| report.ok)
 }
 
 fn demo(routes: usize) -> ExitCode {

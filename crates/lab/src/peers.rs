@@ -100,18 +100,29 @@ impl Bird {
         for (name, text) in files {
             fs::write(directory.join(name), text)?;
         }
-        let file = directory.join("bird.conf");
         let log = directory.join("log");
-        fs::write(&file, format!("log {log:?} all;\n{configuration}"))?;
-        let socket = directory.join("ctl");
-        let mut command = host.command(programs.path("bird", "bird"));
-        command.args(["-f", "-c"]).arg(&file).arg("-s").arg(&socket);
-        let child = quiet(&mut command).spawn().context("starting bird (apt package bird2)")?;
+        fs::write(directory.join("bird.conf"), format!("log {log:?} all;\n{configuration}"))?;
+        let child = Self::spawn(&programs, host, &directory)?;
         let bird = Self { programs, child, directory };
-        wait::until("bird", Duration::from_secs(10), || {
-            bird.birdc("show status").map_err(|e| e.to_string())
-        })?;
+        bird.wait_running()?;
         Ok(bird)
+    }
+
+    fn spawn(programs: &Programs, host: &Namespace, directory: &Path) -> Result<Child> {
+        let mut command = host.command(programs.path("bird", "bird"));
+        command.args(["-f", "-c"]).arg(directory.join("bird.conf")).arg("-s").arg(directory.join("ctl"));
+        quiet(&mut command).spawn().context("starting bird (apt package bird2)")
+    }
+
+    fn wait_running(&self) -> Result<()> {
+        let answers = || self.birdc("show status").map_err(|error| error.to_string());
+        wait::until("bird", Duration::from_secs(10), answers).map(drop)
+    }
+
+    /// Starts it again after [`Self::kill`], with the same configuration.
+    pub fn start_again(&mut self, host: &Namespace) -> Result<()> {
+        self.child = Self::spawn(&self.programs, host, &self.directory)?;
+        self.wait_running()
     }
 
     /// Writes an included file anew and has the configuration read again.
@@ -310,6 +321,16 @@ impl Frr {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+
+    /// Stops it as a debugger would: its connections stay, and it says nothing more on them.
+    pub fn pause(&self) -> Result<()> {
+        Ok(kill_process(Pid::from_raw(self.child.id() as i32).context("pid of bgpd")?, Signal::STOP)?)
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    pub fn resume(&self) -> Result<()> {
+        Ok(kill_process(Pid::from_raw(self.child.id() as i32).context("pid of bgpd")?, Signal::CONT)?)
     }
 
     /// Starts it again after [`Self::kill`], with the same configuration.

@@ -1,5 +1,7 @@
 //! A store: Redis from Debian, in a host of its own or in that of the caller.
 
+pub mod sentinel;
+
 use std::{
     fs,
     os::unix::net::UnixStream,
@@ -10,15 +12,23 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
-use crate::{netns::Namespace, wait};
+use crate::{
+    netns::{Namespace, output},
+    wait,
+};
 
 /// The variable that names another program: Redis of another version, or Valkey.
 pub const PROGRAM: &str = "HOLDFAST_REDIS";
 
 /// The port on which it listens in a host of its own.
 pub const PORT: u16 = 6379;
+
+/// Sets the time of day of the program that it is loaded into.
+const PRELOADED: &str = include_str!("redis/clock.c");
+/// The file that says how wrong the clock goes.
+const CLOCK: &str = "clock";
 
 /// How long it may take to answer after its start.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -30,6 +40,7 @@ pub struct Redis {
     directory: PathBuf,
     host: Option<String>,
     options: Vec<String>,
+    has_clock: bool,
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -38,13 +49,26 @@ impl Redis {
     /// Starts it, and waits until it takes connections. In a host it listens on [`PORT`] as well. `options` are such as
     /// `--maxmemory 10mb`, in words.
     pub fn start(host: Option<&Namespace>, options: &[&str]) -> Result<Self> {
+        Self::start_as(host, options, false)
+    }
+
+    /// [`Self::start`] with a clock that can be set wrong.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn start_with_clock(options: &[&str]) -> Result<Self> {
+        Self::start_as(None, options, true)
+    }
+
+    fn start_as(host: Option<&Namespace>, options: &[&str], has_clock: bool) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdfast-redis-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let host = host.map(|host| host.name().to_owned());
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        let child = spawn(host.as_deref(), &directory, &options)?;
-        let server = Self { child, directory, host, options };
+        fs::write(directory.join(CLOCK), "+0")?;
+        let child = spawn(host.as_deref(), &directory, &options, has_clock)?;
+        let server = Self { child, directory, host, options, has_clock };
         server.ready()?;
         Ok(server)
     }
@@ -61,17 +85,42 @@ impl Redis {
         self.directory.join("socket")
     }
 
+    /// A command of redis-cli, without logging in; what is said.
+    ///
+    /// # Errors
+    /// redis-cli cannot be run.
+    pub fn cli(&self, words: &[&str]) -> Result<String> {
+        output(Command::new("redis-cli").arg("-s").arg(self.socket()).args(words))
+    }
+
     /// kill -9, and another one that begins empty.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         fs::remove_file(self.socket())?;
-        self.child = spawn(self.host.as_deref(), &self.directory, &self.options)?;
+        self.child = spawn(self.host.as_deref(), &self.directory, &self.options, self.has_clock)?;
         self.ready()
+    }
+
+    /// Forgets what `SAVE` has written: the next one begins empty.
+    ///
+    /// # Errors
+    /// There is nothing.
+    pub fn forget_saved(&self) -> Result<()> {
+        Ok(fs::remove_file(self.directory.join("dump.rdb"))?)
+    }
+
+    /// Its clock goes so many seconds wrong from now on: `+3600`, say. It was started with
+    /// [`Self::start_with_clock`].
+    ///
+    /// # Errors
+    /// It cannot be said to it.
+    pub fn set_clock(&self, seconds: &str) -> Result<()> {
+        Ok(fs::write(self.directory.join(CLOCK), seconds)?)
     }
 
     /// kill -9.
     pub fn kill(&mut self) -> Result<()> {
-        kill_process(self.pid()?, Signal::KILL)?;
+        self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
@@ -88,7 +137,7 @@ impl Redis {
     }
 }
 
-fn spawn(host: Option<&str>, directory: &Path, options: &[String]) -> Result<Child> {
+fn spawn(host: Option<&str>, directory: &Path, options: &[String], has_clock: bool) -> Result<Child> {
     let program = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
     let mut command = match host {
         Some(host) => {
@@ -103,6 +152,16 @@ fn spawn(host: Option<&str>, directory: &Path, options: &[String]) -> Result<Chi
             command
         }
     };
+    if has_clock {
+        let library = directory.join("clock.so");
+        if !library.exists() {
+            let source = directory.join("clock.c");
+            fs::write(&source, PRELOADED)?;
+            let mut compiler = Command::new("cc");
+            output(compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source))?;
+        }
+        command.env("LD_PRELOAD", library).env("HOLDFAST_CLOCK", directory.join(CLOCK));
+    }
     let log = fs::File::create(directory.join("log"))?;
     command
         .arg("--unixsocket")

@@ -1,18 +1,22 @@
 //! Nothing is acknowledged that is not replicated, and nothing is said: a whole router with its store, judged by what came to
 //! its peers, against what the store had confirmed by then.
 
-mod book;
-mod judge;
-mod proxy;
-mod scene;
+mod drills;
+mod peers;
+mod stores;
 
 use std::{thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_lab::{drill::time::now, wait};
+use holdfast_lab::{
+    drill::time::now,
+    replication::{
+        scene::{Kind, LIMIT, Scene, counter},
+        stock::Special,
+    },
+    wait,
+};
 use rustix::process::{Signal, kill_process};
-
-use scene::{Kind, LIMIT, Scene, Special, counter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,20 +38,6 @@ fn nothing_leaves_that_the_store_does_not_have() -> Result<()> {
     let verdict = connection.judge(&scene.proxy()?.book(), &times, 300_000)?;
     ensure!(verdict.faults.len() > 1, "the judge sees nothing: {verdict:?}");
     Ok(())
-}
-
-#[test]
-fn sessions_of_every_kind_are_replicated() -> Result<()> {
-    let scene = Scene::start(Kind::Redis, &[Special::Md5, Special::V6, Special::Waits, Special::Dials], "")?;
-    for (stock, is_dialled) in scene.stocks.iter().zip([None, Some(false), Some(false), Some(true)]) {
-        let connection = stock.capture.stream(stock.address)?;
-        ensure!(is_dialled.is_none_or(|wanted| connection.is_dialled == wanted), "{:?}", stock.special);
-    }
-    let version = scene.churn(SECOND, 0)?;
-    scene.settle(version)?;
-    scene.until_told(250)?;
-    scene.ensure_replicated(&[(scene.gated, now())])?;
-    scene.ensure_quiet()
 }
 
 #[test]
@@ -117,51 +107,6 @@ fn a_store_that_stops_for_two_seconds_stops_the_sessions() -> Result<()> {
     })
 }
 
-#[test]
-fn a_store_that_comes_back_empty_is_written_anew() -> Result<()> {
-    trouble(|scene| {
-        scene.redis.as_mut().context("a server")?.restart()?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_store_that_was_emptied_is_written_anew() -> Result<()> {
-    trouble(|scene| {
-        scene.redis_cli(&["FLUSHALL"])?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_store_that_forgets_its_scripts_is_given_them_again() -> Result<()> {
-    trouble(|scene| {
-        scene.redis_cli(&["SCRIPT", "FLUSH"])?;
-        scene.change(1001)?;
-        Ok(())
-    })
-}
-
-#[test]
-fn a_reply_that_is_cut_and_a_store_that_refuses_cost_nothing() -> Result<()> {
-    trouble(|scene| {
-        for version in 1001..1004 {
-            scene.proxy()?.cut();
-            scene.change(version)?;
-            wait::until("a cut", LIMIT, || {
-                scene.proxy().map_err(|e| e.to_string())?.has_cut().then_some(()).ok_or_else(String::new)
-            })?;
-        }
-        scene.proxy()?.refuse(true);
-        scene.change(1005)?;
-        thread::sleep(SECOND);
-        scene.proxy()?.refuse(false);
-        Ok(())
-    })
-}
-
 /// A connection over which nothing comes is given up, and another one tried.
 #[test]
 fn a_connection_without_answers_is_given_up() -> Result<()> {
@@ -203,7 +148,7 @@ fn without_a_store_for_too_long_sessions_go_on_unprotected() -> Result<()> {
 fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
     let more = "store-timeout = 2\non-store-loss = \"step-down\"";
     let scene = Scene::start(Kind::Redis, &[Special::Nothing], more)?;
-    let stock = &scene.stocks[0];
+    let bird = scene.stocks[0].bird()?;
     let version = scene.churn(SECOND / 2, 0)?;
     scene.settle(version)?;
     scene.proxy()?.refuse(true);
@@ -211,16 +156,16 @@ fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
     scene.until_protected("stepped-down", 10 * SECOND)?;
     let ended = scene.other.status().notification.context("the other peer was told nothing")?;
     ensure!((ended.code, ended.subcode) == (6, 4), "{ended:?}");
-    let log = stock.bird.log();
+    let log = bird.log();
     ensure!(log.contains("Received: Administrative reset"), "{log}");
     // Both sides would begin another session in the meantime.
     thread::sleep(3 * SECOND);
-    let sessions = stock.bird.log().matches("BGP session established").count();
-    ensure!(sessions == 1, "{sessions} sessions: {}", stock.bird.log());
+    let sessions = bird.log().matches("BGP session established").count();
+    ensure!(sessions == 1, "{sessions} sessions: {}", bird.log());
     let shown = scene.router.cli(&["show", "nsr"])?;
     ensure!(shown.contains("protection stepped-down"), "{shown}");
     scene.proxy()?.refuse(false);
-    wait::until("another session", LIMIT, || match stock.bird.sessions() {
+    wait::until("another session", LIMIT, || match bird.sessions() {
         Ok(2) => Ok(()),
         other => Err(format!("{other:?}: {}", scene.trouble())),
     })?;
@@ -232,12 +177,13 @@ fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
     })
 }
 
-fn death(process: &str) -> Result<()> {
+#[test]
+fn the_death_of_bgp_ends_no_session() -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let mut version = 0;
     for _ in 0..2 {
         version = scene.churn(SECOND / 2, version)?;
-        scene.router.kill(process)?;
+        scene.router.kill("bgp")?;
         version = scene.churn(SECOND / 2, version)?;
         scene.settle(version)?;
         scene.router.wait_running()?;
@@ -247,21 +193,6 @@ fn death(process: &str) -> Result<()> {
     scene.settle(version)?;
     scene.ensure_replicated(&[(scene.gated, now())])?;
     scene.ensure_quiet()
-}
-
-#[test]
-fn the_death_of_the_replicator_ends_no_session() -> Result<()> {
-    death("replicator")
-}
-
-#[test]
-fn the_death_of_the_gate_ends_no_session() -> Result<()> {
-    death("gate")
-}
-
-#[test]
-fn the_death_of_bgp_ends_no_session() -> Result<()> {
-    death("bgp")
 }
 
 /// While `bgp` is dead or stands still, what comes is copied from its sockets.
@@ -355,11 +286,11 @@ fn sessions_that_end_leave_nothing_behind() -> Result<()> {
     let scene = Scene::start(Kind::Redis, &[Special::Waits], "")?;
     let stock = &scene.stocks[0];
     let again = |sessions: usize| -> Result<()> {
-        wait::until("another session", LIMIT, || match stock.bird.sessions() {
+        wait::until("another session", LIMIT, || match stock.sessions() {
             Ok(found) if found == sessions => Ok(()),
             other => Err(format!("{other:?}")),
         })
-        .with_context(|| format!("{}\n{}", stock.bird.log(), scene.trouble()))?;
+        .with_context(|| format!("{}\n{}", stock.log(), scene.trouble()))?;
         scene.until_protected("full", LIMIT)?;
         let from = now();
         let version = scene.churn(SECOND / 2, sessions)?;
@@ -377,11 +308,11 @@ fn sessions_that_end_leave_nothing_behind() -> Result<()> {
         ensure!(named.len() == 2, "the store has {named:?}");
         Ok(())
     };
-    stock.bird.birdc("restart holdfast")?;
+    stock.restart()?;
     again(2)?;
-    scene.router.cli(&["clear", "bgp", "bird1"])?;
+    scene.router.cli(&["clear", "bgp", "stock1"])?;
     again(3)?;
-    let log = stock.bird.log();
+    let log = stock.log();
     ensure!(log.contains("Received: Administrative reset"), "{log}");
     Ok(())
 }
@@ -394,14 +325,14 @@ fn a_stop_is_told_to_the_peers() -> Result<()> {
         let Scene { stocks, router, proxy, .. } = &scene;
         if is_away {
             proxy.as_ref().context("a proxy")?.refuse(true);
-            stocks[0].bird.reconfigure("routes.conf", &scene::routes(Special::Waits, 1, 1))?;
+            stocks[0].change(1)?;
             thread::sleep(SECOND / 2);
         }
         let pid = router.pid("keeper")?;
         let start = std::time::Instant::now();
         kill_process(pid, Signal::TERM)?;
         wait::until("the end of the session", LIMIT, || {
-            let log = stocks[0].bird.log();
+            let log = stocks[0].log();
             if log.contains("Received: ") { Ok(()) } else { Err(log) }
         })
         .with_context(|| format!("without a store: {is_away}; {}", router.log_tail()))?;

@@ -348,7 +348,7 @@ fn differences(found: &Routes, expected: &Routes) -> usize {
 }
 
 /// Routes of the feeder that stay, ten to a set of attributes.
-fn fixed_table(count: u32) -> Table {
+pub(crate) fn fixed_table(count: u32) -> Table {
     let mut table = Table::default();
     for (number, prefix) in prefixes(FEEDER_FIXED, count).enumerate() {
         if number % 10 == 0 {

@@ -9,7 +9,7 @@ use holdfast_store::redis::{Replies, Reply, Script};
 
 /// A direction of a session.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Way {
+pub enum Way {
     /// From the peer.
     In,
     /// To the peer.
@@ -18,19 +18,19 @@ pub(super) enum Way {
 
 /// From a moment on the store has a direction of a session up to here.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Mark {
+pub struct Mark {
     /// Microseconds since 1970: before the reply that says so was passed on.
-    pub(super) at: u64,
+    pub at: u64,
     /// Number of the session in the log.
-    pub(super) session: u32,
+    pub session: u32,
     /// Which direction.
-    pub(super) way: Way,
+    pub way: Way,
     /// The offset behind the last octet.
-    pub(super) end: u64,
+    pub end: u64,
 }
 
 /// A copy of everything: the incarnation of the store, and the generation.
-type Generation = (Vec<u8>, u64);
+pub type Generation = (Vec<u8>, u64);
 
 /// What a generation has of the default table.
 #[derive(Clone, Default, Debug)]
@@ -62,16 +62,25 @@ struct Batch {
 
 /// A request whose reply has not come.
 #[derive(Clone, Debug)]
-pub(super) enum Request {
+pub enum Request {
+    /// What the store has.
     State,
+    /// A claim of this generation.
     Claim(Generation),
-    Batch { generation: (Vec<u8>, u64), sequence: u64 },
+    /// A batch.
+    Batch {
+        /// Incarnation and number of the generation.
+        generation: Generation,
+        /// Its place.
+        sequence: u64,
+    },
+    /// Anything else.
     Other,
 }
 
 /// Everything that was seen.
 #[derive(Default, Debug)]
-pub(super) struct Book {
+pub struct Book {
     copies: BTreeMap<Generation, Copy>,
     counts: Option<Generation>,
     /// Batches that went to the store, and of which nobody knows whether they came there.
@@ -79,18 +88,21 @@ pub(super) struct Book {
     /// The sequence that the last claim was answered with.
     base: u64,
     marks: Vec<Mark>,
+    /// How far the last mark of each is.
+    furthest: BTreeMap<(u32, Way), u64>,
     peers: BTreeMap<u32, IpAddr>,
     octets: BTreeMap<(u32, Way), BTreeMap<u64, Vec<u8>>>,
     /// Batches that the router knows to be in the store.
-    pub(super) confirmed: u64,
+    pub confirmed: u64,
     /// Those that were refused or failed.
-    pub(super) refused: Vec<String>,
-    pub(super) claims: u64,
+    pub refused: Vec<String>,
+    /// How often the store was claimed.
+    pub claims: u64,
 }
 
 impl Book {
     /// A command on its way to the store, in words.
-    pub(super) fn asks(&mut self, words: &[Vec<u8>]) -> Request {
+    pub fn asks(&mut self, words: &[Vec<u8>]) -> Request {
         let Some(command) = words.first() else { return Request::Other };
         match (command.as_slice(), words.get(1).map(Vec::as_slice)) {
             (b"HMGET", _) => Request::State,
@@ -111,7 +123,7 @@ impl Book {
     }
 
     /// The reply to a request, which is about to be passed on.
-    pub(super) fn hears(&mut self, request: &Request, octets: &[u8], at: u64) {
+    pub fn hears(&mut self, request: &Request, octets: &[u8], at: u64) {
         let mut replies = Replies::new();
         let reply = replies.push(octets).and_then(|()| replies.take());
         let Ok(Some(reply)) = reply else { return };
@@ -211,37 +223,34 @@ impl Book {
             let ends = copy.ends.iter().filter(|((session, _), _)| copy.named.contains(session));
             let ends: Vec<_> = ends.map(|((session, way), end)| (*session, *way, *end)).collect();
             for (session, way, end) in ends {
-                if self.end(session, way, u64::MAX).is_none_or(|before| before < end) {
+                let furthest = self.furthest.entry((session, way)).or_default();
+                if *furthest < end {
+                    *furthest = end;
                     self.marks.push(Mark { at, session, way, end });
                 }
             }
         }
     }
 
-    /// How far the store has had a direction of a session up to a moment, in a generation that counted.
-    pub(super) fn end(&self, session: u32, way: Way, until: u64) -> Option<u64> {
-        let of_it = |mark: &&Mark| mark.session == session && mark.way == way && mark.at <= until;
-        self.marks.iter().filter(of_it).map(|mark| mark.end).max()
-    }
-
-    /// All of them, as they came.
-    pub(super) fn marks(&self) -> &[Mark] {
+    /// How far the store has had directions of sessions, in generations that counted, as it came to be. Of each direction
+    /// ends only grow.
+    pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
-    /// The last session with a peer.
-    pub(super) fn session(&self, peer: IpAddr) -> Option<u32> {
+    /// The last session with a peer, by the number that it has in the log.
+    pub fn session(&self, peer: IpAddr) -> Option<u32> {
         self.peers.iter().rev().find(|(_, found)| **found == peer).map(|(session, _)| *session)
     }
 
     /// The sessions that the generation that counts names.
-    pub(super) fn named(&self) -> BTreeSet<u32> {
+    pub fn named(&self) -> BTreeSet<u32> {
         let copy = self.counts.as_ref().and_then(|generation| self.copies.get(generation));
         copy.map(|copy| copy.named.clone()).unwrap_or_default()
     }
 
     /// Octets that the store had of a direction of a session, by their offsets.
-    pub(super) fn octets(&self, session: u32, way: Way) -> impl Iterator<Item = (u64, &[u8])> {
+    pub fn octets(&self, session: u32, way: Way) -> impl Iterator<Item = (u64, &[u8])> {
         let all = self.octets.get(&(session, way)).into_iter().flatten();
         all.map(|(from, octets)| (*from, octets.as_slice()))
     }

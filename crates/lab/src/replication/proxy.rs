@@ -15,9 +15,9 @@ use std::{
 };
 
 use anyhow::Result;
-use holdfast_lab::{drill::time::now, netns::Namespace};
 
 use super::book::{Book, Request};
+use crate::{drill::time::now, netns::Namespace};
 
 /// Octets that are read at once.
 const READ: usize = 64 << 10;
@@ -26,7 +26,7 @@ const READ: usize = 64 << 10;
 struct Shared {
     /// Where the server listens.
     socket: PathBuf,
-    book: Mutex<Book>,
+    book: Arc<Mutex<Book>>,
     delay_milliseconds: AtomicU64,
     /// Between two replies, which wait for each other.
     pause_milliseconds: AtomicU64,
@@ -41,7 +41,7 @@ struct Shared {
 
 /// The proxy. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub struct Proxy {
     shared: Arc<Shared>,
     listener: Arc<TcpListener>,
     accepting: Option<JoinHandle<()>>,
@@ -54,10 +54,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Proxy {
     /// Listens in a host, for a server that listens at a path.
-    pub(super) fn start(host: &Namespace, at: SocketAddr, socket: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn start(host: &Namespace, at: SocketAddr, socket: &Path) -> Result<Self> {
+        Self::with_book(host, at, socket, Arc::default())
+    }
+
+    /// One more, for another server, that writes the same book.
+    ///
+    /// # Errors
+    /// It cannot listen there.
+    pub fn beside(&self, host: &Namespace, at: SocketAddr, socket: &Path) -> Result<Self> {
+        Self::with_book(host, at, socket, Arc::clone(&self.shared.book))
+    }
+
+    fn with_book(host: &Namespace, at: SocketAddr, socket: &Path, book: Arc<Mutex<Book>>) -> Result<Self> {
         let shared = Arc::new(Shared {
             socket: socket.to_owned(),
-            book: Mutex::default(),
+            book,
             delay_milliseconds: AtomicU64::new(0),
             pause_milliseconds: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
@@ -91,24 +106,24 @@ impl Proxy {
     }
 
     /// What it has read.
-    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
+    pub fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.shared.book)
     }
 
     /// Replies come so much later from now on.
-    pub(super) fn delay(&self, delay: Duration) {
+    pub fn delay(&self, delay: Duration) {
         let milliseconds = u64::try_from(delay.as_millis()).expect("not for ever");
         self.shared.delay_milliseconds.store(milliseconds, Ordering::SeqCst);
     }
 
     /// Replies come with so much time between them from now on.
-    pub(super) fn pause(&self, pause: Duration) {
+    pub fn pause(&self, pause: Duration) {
         let milliseconds = u64::try_from(pause.as_millis()).expect("not for ever");
         self.shared.pause_milliseconds.store(milliseconds, Ordering::SeqCst);
     }
 
     /// Ends all connections and lets nobody in, until told otherwise.
-    pub(super) fn refuse(&self, refuses: bool) {
+    pub fn refuse(&self, refuses: bool) {
         self.shared.refuses.store(refuses, Ordering::SeqCst);
         if refuses {
             for stream in lock(&self.open).drain(..) {
@@ -118,13 +133,13 @@ impl Proxy {
     }
 
     /// Who connects from now on is answered, unlike those who have connected before.
-    pub(super) fn hear(&self) {
+    pub fn hear(&self) {
         self.shared.is_deaf.store(false, Ordering::SeqCst);
     }
 
     /// From now on connections are as to a host that has lost its power: they are there, and nothing comes back. Those that
     /// are open now end.
-    pub(super) fn deaf(&self) {
+    pub fn deaf(&self) {
         self.shared.is_deaf.store(true, Ordering::SeqCst);
         for stream in lock(&self.open).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -132,12 +147,12 @@ impl Proxy {
     }
 
     /// Cuts the connection in the middle of the next reply to a batch.
-    pub(super) fn cut(&self) {
+    pub fn cut(&self) {
         self.shared.cuts.store(true, Ordering::SeqCst);
     }
 
     /// Whether that has come about.
-    pub(super) fn has_cut(&self) -> bool {
+    pub fn has_cut(&self) -> bool {
         !self.shared.cuts.load(Ordering::SeqCst)
     }
 }

@@ -11,30 +11,33 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use holdfast_lab::{
+
+use super::book::{Book, Way};
+use crate::{
     drill::capture::{Pcap, flag},
     netns::Namespace,
     wait,
 };
 
-use super::book::{Book, Way};
-
 /// KiB that tcpdump may hold before we read them.
 const BUFFER: &str = "65536";
+/// One of so many octets may be missing in the capture.
+const MOST_UNSEEN: usize = 20;
 /// Faults that are told.
 const SHOWN: usize = 6;
 
 /// A TCP segment, over IPv4 or IPv6, with or without a signature.
 #[derive(Clone, Debug)]
-pub(super) struct Segment {
+struct Segment {
     /// Microseconds since 1970.
-    pub(super) at: u64,
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    pub(super) sequence: u32,
-    pub(super) acknowledged: u32,
-    pub(super) flags: u8,
-    pub(super) payload: Vec<u8>,
+    at: u64,
+    from: SocketAddr,
+    to: SocketAddr,
+    sequence: u32,
+    acknowledged: u32,
+    flags: u8,
+    window: u16,
+    payload: Vec<u8>,
 }
 
 impl Segment {
@@ -63,6 +66,7 @@ impl Segment {
             sequence: number(4)?,
             acknowledged: number(8)?,
             flags: *tcp.get(13)?,
+            window: word(tcp, 14)?,
             payload: tcp.get(usize::from(tcp.get(12)? >> 4) * 4..)?.to_vec(),
         })
     }
@@ -74,7 +78,7 @@ impl Segment {
 
 /// A capture of all BGP at a peer's interface.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub struct Capture {
     tcpdump: Child,
     segments: Arc<Mutex<Vec<Segment>>>,
     reader: Option<JoinHandle<Result<()>>>,
@@ -82,7 +86,7 @@ pub(super) struct Capture {
 
 impl Capture {
     /// Begins, and waits until it has begun.
-    pub(super) fn start(host: &Namespace, interface: &str) -> Result<Self> {
+    pub fn start(host: &Namespace, interface: &str) -> Result<Self> {
         let mut command = host.command("tcpdump");
         command.args(["-i", interface, "-s", "0", "-B", BUFFER, "-U", "--immediate-mode", "-w", "-"]);
         command.args(["tcp", "port", "179"]);
@@ -106,7 +110,7 @@ impl Capture {
     }
 
     /// The sessions with an address of the peer, the first one first.
-    pub(super) fn streams(&self, peer: IpAddr) -> Vec<Connection> {
+    pub fn streams(&self, peer: IpAddr) -> Vec<Connection> {
         let segments = self.segments();
         let mut all: BTreeMap<(SocketAddr, SocketAddr), Vec<&Segment>> = BTreeMap::new();
         for segment in segments.iter() {
@@ -119,7 +123,7 @@ impl Capture {
         let mut found: Vec<_> = all
             .into_iter()
             .filter_map(|(ends, segments)| Connection::new(ends, &segments))
-            .filter(|connection| connection.sent.len() > 60)
+            .filter(|connection| connection.sent.octets.len() > 60)
             .collect();
         found.sort_by_key(|connection| connection.begun);
         found
@@ -129,7 +133,7 @@ impl Capture {
     ///
     /// # Errors
     /// There is none, or more than one.
-    pub(super) fn stream(&self, peer: IpAddr) -> Result<Connection> {
+    pub fn stream(&self, peer: IpAddr) -> Result<Connection> {
         let mut found = self.streams(peer);
         ensure!(found.len() == 1, "{} connections with {peer}", found.len());
         found.pop().context("one")
@@ -165,35 +169,46 @@ struct Seen {
     acknowledges: i64,
     /// Behind the last of the router's octets in it, where it has some.
     ends: Option<i64>,
+    /// Nothing more may be sent.
+    is_closed: bool,
 }
 
 /// A connection between a peer and the router.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct Connection {
     peer: SocketAddr,
     begun: u64,
     /// The router has opened it.
-    pub(super) is_dialled: bool,
+    pub is_dialled: bool,
     from_router: Vec<Seen>,
     /// When each octet behind the last of a segment of the peer was sent first.
     from_peer: Vec<(u64, i64)>,
     /// Octets of the peer, and of the router that came to the peer.
-    sent: Vec<u8>,
-    received: Vec<u8>,
-    pub(super) fins: usize,
-    pub(super) resets: usize,
+    sent: Stream,
+    received: Stream,
+    /// When the peer has ended it.
+    ended_by_peer: Option<u64>,
+    /// Segments that end it, from either side.
+    pub fins: usize,
+    /// Segments that tear it down, from either side.
+    pub resets: usize,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub struct Verdict {
     /// Segments that were judged.
-    pub(super) judged: usize,
-    /// What they acknowledge and bring at most.
-    pub(super) acknowledged: i64,
-    pub(super) brought: i64,
-    pub(super) faults: Vec<String>,
-    pub(super) more: usize,
+    pub judged: usize,
+    /// What they acknowledge at most.
+    pub acknowledged: i64,
+    /// As far as data came.
+    pub brought: i64,
+    /// Segments that said or brought what the store did not have.
+    pub stale: usize,
+    /// What is wrong: the first of it.
+    pub faults: Vec<String>,
+    /// And how much more there is.
+    pub more: usize,
 }
 
 impl Verdict {
@@ -216,8 +231,9 @@ impl Connection {
             is_dialled: !ours.has(flag::ACK),
             from_router: Vec::new(),
             from_peer: Vec::new(),
-            sent: Vec::new(),
-            received: Vec::new(),
+            sent: Stream::default(),
+            received: Stream::default(),
+            ended_by_peer: None,
             fins: 0,
             resets: 0,
         };
@@ -227,21 +243,25 @@ impl Connection {
             if segment.has(flag::SYN) {
                 continue;
             }
+            if segment.from == peer && (segment.has(flag::FIN) || segment.has(flag::RST)) {
+                connection.ended_by_peer.get_or_insert(segment.at);
+            }
             let length = segment.payload.len() as i64;
             if segment.from == peer {
                 let begins = offset(segment.sequence, first_in);
-                place(&mut connection.sent, begins, &segment.payload);
+                connection.sent.place(begins, &segment.payload);
                 let last = connection.from_peer.last().map_or(0, |(_, end)| *end);
                 if begins + length > last {
                     connection.from_peer.push((segment.at, begins + length));
                 }
             } else {
                 let begins = offset(segment.sequence, first_out);
-                place(&mut connection.received, begins, &segment.payload);
+                connection.received.place(begins, &segment.payload);
                 connection.from_router.push(Seen {
                     at: segment.at,
                     acknowledges: offset(segment.acknowledged, first_in),
                     ends: (length > 0).then_some(begins + length),
+                    is_closed: segment.window == 0,
                 });
             }
         }
@@ -249,7 +269,7 @@ impl Connection {
     }
 
     /// The highest acknowledgement that came until a moment.
-    pub(super) fn acknowledged(&self, until: u64) -> i64 {
+    pub fn acknowledged(&self, until: u64) -> i64 {
         self.from_router
             .iter()
             .filter(|seen| seen.at <= until)
@@ -258,8 +278,15 @@ impl Connection {
             .unwrap_or(0)
     }
 
+    /// When octets were acknowledged first after a moment that were not before it.
+    pub fn acknowledged_after(&self, moment: u64) -> Option<u64> {
+        let before = self.acknowledged(moment);
+        let mut later = self.from_router.iter().filter(|seen| seen.at > moment);
+        later.find(|seen| seen.acknowledges > before).map(|seen| seen.at)
+    }
+
     /// For how many milliseconds the peer's octets that it sent in this time waited for their acknowledgement: each segment.
-    pub(super) fn waits(&self, (from, to): (u64, u64)) -> Vec<u64> {
+    pub fn waits(&self, (from, to): (u64, u64)) -> Vec<u64> {
         let sent = self.from_peer.iter().filter(|(at, _)| (from..to).contains(at));
         sent.filter_map(|(at, end)| {
             let seen = self.from_router.iter().find(|seen| seen.acknowledges >= *end)?;
@@ -268,10 +295,35 @@ impl Connection {
         .collect()
     }
 
-    /// Judges what came in these times. `late`: as if each reply of the store had come so many microseconds later.
-    pub(super) fn judge(&self, book: &Book, times: &[(u64, u64)], late: u64) -> Result<Verdict> {
+    /// When the peer has ended it, in order or not.
+    pub fn ended_by_peer(&self) -> Option<u64> {
+        self.ended_by_peer
+    }
+
+    /// Segments of the router in this time that close the window.
+    pub fn closed_windows(&self, (from, to): (u64, u64)) -> usize {
+        let seen = self.from_router.iter().filter(|seen| (from..to).contains(&seen.at));
+        seen.filter(|seen| seen.is_closed).count()
+    }
+
+    /// How many octets the peer has sent, each counted once.
+    pub fn sent(&self) -> usize {
+        self.sent.octets.len()
+    }
+
+    /// Judges what came in these times of the peer's last session. `late`: as if each reply of the store had come so many
+    /// microseconds later.
+    ///
+    /// # Errors
+    /// The store has no session with the peer.
+    pub fn judge(&self, book: &Book, times: &[(u64, u64)], late: u64) -> Result<Verdict> {
         let session =
             book.session(self.peer.ip()).with_context(|| format!("the store has no {}", self.peer))?;
+        Ok(self.judge_as(session, book, times, late))
+    }
+
+    /// The same of the session that has this number in the log.
+    pub fn judge_as(&self, session: u32, book: &Book, times: &[(u64, u64)], late: u64) -> Verdict {
         let dialled = i64::from(self.is_dialled);
         let mut verdict = Verdict::default();
         let mut marks: BTreeMap<Way, Vec<(u64, i64)>> = BTreeMap::new();
@@ -279,9 +331,11 @@ impl Connection {
             let origin = if mark.way == Way::Out { dialled } else { 0 };
             marks.entry(mark.way).or_default().push((mark.at + late, mark.end as i64 - origin));
         }
+        // Ends only grow.
         let had = |way: Way, at: u64| {
-            let all = marks.get(&way).into_iter().flatten();
-            all.take_while(|(since, _)| *since <= at).map(|(_, end)| *end).max().unwrap_or(0)
+            let all = marks.get(&way).map_or(&[][..], Vec::as_slice);
+            let count = all.partition_point(|(since, _)| *since <= at);
+            count.checked_sub(1).map_or(0, |last| all[last].1)
         };
         for seen in &self.from_router {
             if !times.iter().any(|(from, to)| (*from..*to).contains(&seen.at)) {
@@ -292,36 +346,76 @@ impl Connection {
             verdict.brought = verdict.brought.max(seen.ends.unwrap_or(0));
             // As clocks of logs have it.
             let at = format!("second {:09.6}", (seen.at % 60_000_000) as f64 / 1e6);
-            let has = had(Way::In, seen.at);
-            if seen.acknowledges > has {
-                verdict.fault(format!("{at}: acknowledges {}, the store has {has}", seen.acknowledges));
+            let (has_in, has_out) = (had(Way::In, seen.at), had(Way::Out, seen.at));
+            let brings = seen.ends.filter(|ends| *ends > has_out);
+            verdict.stale += usize::from(seen.acknowledges > has_in || brings.is_some());
+            if seen.acknowledges > has_in {
+                verdict.fault(format!("{at}: acknowledges {}, the store has {has_in}", seen.acknowledges));
             }
-            let has = had(Way::Out, seen.at);
-            if let Some(ends) = seen.ends.filter(|ends| *ends > has) {
-                verdict.fault(format!("{at}: brings data up to {ends}, the store has {has}"));
+            if let Some(ends) = brings {
+                verdict.fault(format!("{at}: brings data up to {ends}, the store has {has_out}"));
             }
         }
-        for (way, ours, origin) in [(Way::In, &self.sent, 0), (Way::Out, &self.received, dialled)] {
+        for (way, wire, origin) in [(Way::In, &self.sent, 0), (Way::Out, &self.received, dialled)] {
+            let unseen = wire.seen.iter().filter(|is_seen| !**is_seen).count();
+            if unseen > wire.seen.len() / MOST_UNSEEN {
+                verdict.fault(format!("{way:?}: {unseen} octets are not in the capture"));
+            }
             for (from, octets) in book.octets(session, way) {
-                let begin = from as i64 - origin;
-                let begin = usize::try_from(begin).ok();
-                let there = begin.and_then(|begin| ours.get(begin..)).unwrap_or(&[]);
-                let both = there.len().min(octets.len());
-                if begin.is_none() || there[..both] != octets[..both] {
-                    verdict.fault(format!("{way:?} at {from}: the store has other octets than the wire"));
+                let differs = match usize::try_from(from as i64 - origin) {
+                    Ok(begin) => wire.differs(begin, octets),
+                    Err(_) => Some(0),
+                };
+                if let Some(differs) = differs {
+                    verdict.fault(format!(
+                        "{way:?} at {from}, {differs} octets on: the store has other octets than the wire"
+                    ));
                 }
             }
         }
-        Ok(verdict)
+        verdict
     }
 }
 
-fn place(stream: &mut Vec<u8>, begins: i64, octets: &[u8]) {
-    // A probe for an open window is one octet before.
-    let Ok(begins) = usize::try_from(begins) else { return };
-    let end = begins + octets.len();
-    if stream.len() < end {
-        stream.resize(end, 0);
+/// Octets of one direction, and which of them the capture has: under load it loses some.
+#[derive(Debug, Default)]
+struct Stream {
+    octets: Vec<u8>,
+    seen: Vec<bool>,
+}
+
+impl Stream {
+    fn place(&mut self, begins: i64, octets: &[u8]) {
+        // A probe for an open window is one octet before.
+        let Ok(begins) = usize::try_from(begins) else { return };
+        let end = begins + octets.len();
+        if self.octets.len() < end {
+            self.octets.resize(end, 0);
+            self.seen.resize(end, false);
+        }
+        self.octets[begins..end].copy_from_slice(octets);
+        self.seen[begins..end].fill(true);
     }
-    stream[begins..end].copy_from_slice(octets);
+
+    /// Where these octets are others than those that were seen.
+    fn differs(&self, begin: usize, octets: &[u8]) -> Option<usize> {
+        let there = self.octets.iter().zip(&self.seen).skip(begin).zip(octets);
+        there.into_iter().position(|((there, is_seen), had)| *is_seen && there != had)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_capture_has_not_seen_is_not_compared() {
+        let mut stream = Stream::default();
+        stream.place(0, b"ab");
+        stream.place(4, b"ef");
+        stream.place(-1, b"x");
+        assert_eq!(stream.differs(0, b"abcdefgh"), None);
+        assert_eq!(stream.differs(1, b"bcdEf"), Some(3));
+        assert_eq!(stream.seen.iter().filter(|is_seen| !**is_seen).count(), 2);
+    }
 }
