@@ -169,7 +169,7 @@ fn without_a_store_for_too_long_a_router_steps_down() -> Result<()> {
         Ok(2) => Ok(()),
         other => Err(format!("{other:?}: {}", scene.trouble())),
     })?;
-    scene.router.until_established("bird1", LIMIT)?;
+    scene.router.until_established("stock1", LIMIT)?;
     wait::until("protection", LIMIT, || {
         let shown = scene.show().map_err(|error| error.to_string())?;
         let is_gated = shown.contains("\"gate\":\"gated\"") && shown.contains("protection:txt=full");
