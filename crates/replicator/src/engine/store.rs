@@ -33,7 +33,7 @@ const PROBE: Duration = Duration::from_millis(500);
 const UNREAD: Duration = Duration::from_millis(30);
 
 impl Engine {
-    /// Gives up a connection over which no answer comes, and tries the next server first.
+    /// Gives up a connection over which no answer comes.
     pub(super) fn lose_patience(&mut self, now: Instant) {
         match self.writer.phase() {
             Phase::Asking | Phase::Claiming => drop(self.asked_at.get_or_insert(now)),
@@ -44,9 +44,6 @@ impl Engine {
         let limit = (self.store_timeout() / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
         if since.is_some_and(|since| now.duration_since(since) >= limit) {
             self.asked_at = None;
-            if !self.servers.peers.is_empty() {
-                self.servers.peers.rotate_left(1);
-            }
             self.reconnect(Some(Trouble::Silent), now);
         }
     }
@@ -88,12 +85,17 @@ impl Engine {
         }
     }
 
-    /// The store is asked anew what it has, a little later each time.
+    /// The store is asked anew what it has, a little later each time. Another server is, where this one is silent, or has
+    /// confirmed nothing since the last time: a replica takes nothing, however often it is asked.
     pub(super) fn reconnect(&mut self, trouble: Option<Trouble>, now: Instant) {
         if let Some(trouble) = trouble {
             if self.trouble.as_ref() != Some(&trouble) {
                 let text = trouble.to_string();
                 warn!(event = "store-failed", "{}", shortened(&text));
+            }
+            let is_of_no_use = self.retries > 0 || trouble == Trouble::Silent;
+            if self.server.is_some() && is_of_no_use && !self.servers.peers.is_empty() {
+                self.servers.peers.rotate_left(1);
             }
             self.trouble = Some(trouble);
             let pause = RETRY.saturating_mul(1 << self.retries.min(10)).min(MOST_RETRY);
@@ -130,13 +132,13 @@ impl Engine {
             Outcome::Send(request) => self.ask(&request),
             Outcome::Confirmed(marks) => {
                 self.confirmed(&marks);
-                self.batches += u64::from(before != Phase::Asking);
-                if before == Phase::Asking
-                    && let Some(way) = &mut self.way
-                {
+                if before != Phase::Asking {
+                    self.batches += 1;
+                    (self.trouble, self.retries) = (None, 0);
+                } else if let Some(way) = &mut self.way {
+                    // A store that says what it has may refuse to take more.
                     self.writer.again().for_each(|request| way.ask(request));
                 }
-                (self.trouble, self.retries) = (None, 0);
             }
             Outcome::Restart => {
                 self.whole.clear();

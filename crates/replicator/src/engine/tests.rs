@@ -431,6 +431,18 @@ fn a_store_that_refuses_says_why_until_it_takes_everything() {
     }
     assert_eq!((world.engine.protection, world.states()), (Protection::Waiting, vec![SlotState::Gated]));
     assert_eq!(world.engine.trouble, Some(Trouble::Refused(Refused::Full)));
+    // It says what it has each time; that is no reason to ask it more often, or it alone.
+    let before = world.script.borrow().tried.len();
+    for _ in 0..10 {
+        world.after(100);
+    }
+    let tried = world.script.borrow().tried[before..].to_vec();
+    assert!(tried.len() <= 3, "{tried:?}");
+    for _ in 0..8 {
+        world.after(100);
+    }
+    let tried = world.script.borrow().tried.clone();
+    assert!(["a", "b"].iter().all(|server| tried[1..].iter().any(|one| one == server)), "{tried:?}");
     world.script.borrow_mut().store.set_room(1 << 30);
     world.after(1000);
     world.after(1);
