@@ -14,18 +14,18 @@
 //!
 //! A snapshot takes many batches. Until the last of them the store has the snapshot before, and every octet since.
 
+mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_api::stored::v1 as stored;
-use holdfast_nsr::{Changed, EntryId, EntryNumber, Reader, SessionId, Shared, View};
+use holdfast_nsr::{Changed, EntryNumber, Reader, SessionId, Shared, View};
 use holdfast_restore::Names;
 use holdfast_store::{Name, NoRoom, Operation};
 use prost::Message;
 
 use crate::draft::{Draft, Held, no_room};
 
-/// Entries of a list at most: a folded history has some thousand. A list without an end is damaged.
-const MOST_ENTRIES: usize = 1 << 20;
 /// Octets of a stream in one operation.
 const PART: usize = 64 << 10;
 
@@ -538,81 +538,6 @@ impl<R: Shared> Copier<R> {
         copied.written = Some(value);
         self.useless.extend(before.map(|number| (self.names.snapshot(view.id, number), held)));
         self.moved.insert(view.id);
-    }
-
-    /// Copies the entries that a session has passed, the oldest first; the number of the last.
-    fn copy_entries(
-        &mut self,
-        batch: &mut Draft,
-        view: &View,
-        mut met: Option<&mut BTreeSet<EntryNumber>>,
-    ) -> Result<u64, Stop> {
-        let (mut at, mut new, mut last, mut walked) = (view.passed, Vec::new(), 0, 0);
-        let mut above: Option<(EntryId, EntryNumber)> = None;
-        let outcome = loop {
-            let head = (at != EntryId::NONE).then(|| self.reader.entry_head(view, at)).transpose();
-            walked += 1;
-            let Some(head) = head.ok().filter(|_| walked <= MOST_ENTRIES) else { break Err(Stop::Changed) };
-            let number = head.map_or(0, |(number, _)| number.0);
-            match above {
-                None => last = number,
-                // Also one that is there goes once more if there is another before it now.
-                Some((id, of)) if self.entries.get(&of) != Some(&number) => new.push((id, of, number)),
-                Some(_) => {}
-            }
-            let Some((number, previous)) = head else { break Ok(()) };
-            let is_known = match &mut met {
-                // What is behind it has been walked already.
-                Some(met) => !met.insert(number),
-                None => self.entries.contains_key(&number),
-            };
-            if is_known {
-                break Ok(());
-            }
-            above = Some((at, number));
-            at = previous;
-        };
-        if let Err(stop) = outcome {
-            let walked = new.into_iter().map(|(_, number, _)| number).chain(above.map(|(_, number)| number));
-            walked.for_each(|number| {
-                met.iter_mut().for_each(|met| {
-                    met.remove(&number);
-                });
-            });
-            return Err(stop);
-        }
-        while let Some(entry) = new.pop() {
-            if let Err(stop) = self.copy_entry(batch, view, entry) {
-                // Those were met, and are not there: the next walk is not to stop at them.
-                for (_, number, _) in new.into_iter().chain([entry]) {
-                    met.iter_mut().for_each(|met| {
-                        met.remove(&number);
-                    });
-                }
-                return Err(stop);
-            }
-        }
-        Ok(last)
-    }
-
-    fn copy_entry(
-        &mut self,
-        batch: &mut Draft,
-        view: &View,
-        (id, number, previous): (EntryId, EntryNumber, u64),
-    ) -> Result<(), Stop> {
-        let value = stored::Entry { previous, octets: self.reader.entry(view, id)? }.encode_to_vec();
-        batch.push(Operation::Put { name: self.names.entry(number.0), value })?;
-        self.entries.insert(number, previous);
-        Ok(())
-    }
-
-    /// Removes all other entries.
-    fn keep_entries(&mut self, met: &BTreeSet<EntryNumber>) {
-        let names = &self.names;
-        let gone: Vec<_> = self.entries.keys().copied().filter(|number| !met.contains(number)).collect();
-        self.useless.extend(gone.iter().map(|number| (names.entry(number.0), Held::default())));
-        self.entries.retain(|number, _| met.contains(number));
     }
 }
 

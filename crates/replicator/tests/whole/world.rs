@@ -383,6 +383,8 @@ impl World {
     }
 
     pub(super) fn check(&self) {
-        (0..PEERS).for_each(|peer| _ = self.told(peer));
+        for peer in 0..PEERS {
+            let _ = self.told(peer);
+        }
     }
 }
