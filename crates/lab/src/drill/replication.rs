@@ -24,7 +24,7 @@ use serde::Serialize;
 use super::{stock, time::now};
 use crate::{
     replication::{
-        judge::{Connection, Verdict},
+        judge::Verdict,
         scene::{OTHERS, Scene, Set},
         stock::{COUNT, Special, Stock},
     },
@@ -358,17 +358,20 @@ impl<'a> Drill<'a> {
         let book = self.scene.book()?;
         let mut verdicts: Vec<(String, Verdict)> = Vec::new();
         for (at, stock) in self.scene.stocks.iter().enumerate() {
-            let mut connections = stock.capture.streams(stock.address);
-            let last = connections.pop().context("a connection")?;
+            let connections = stock.capture.streams(stock.address);
             let session = book.session(stock.address).context("a session in the store")?;
             let ended = ended.filter(|(which, _)| *which == at);
+            // Both sides may have dialled: the other one was given up.
+            let last = connections.iter().rfind(|connection| connection.fins + connection.resets == 0);
+            let last = last.context("a connection")?;
             // Before all are gated again the new one is not.
             let of_last = if ended.is_some() { vec![(full, now())] } else { times.to_vec() };
             verdicts.push((stock.name.clone(), last.judge_as(session, &book, &of_last, late)));
             if let Some((_, session)) = ended {
-                let before: Connection = connections.pop().context("the connection before")?;
                 // What comes to a peer that has ended it does no harm.
                 let (start, _) = *times.first().context("a time")?;
+                let before = connections.iter().rfind(|connection| connection.begun() < start);
+                let before = before.context("the connection before")?;
                 let until = before.ended_by_peer().context("the peer has not ended the connection")?;
                 let verdict = before.judge_as(session, &book, &[(start, until)], late);
                 verdicts.push((format!("{}, before its end", stock.name), verdict));

@@ -295,6 +295,11 @@ impl Connection {
         .collect()
     }
 
+    /// When it began, in microseconds since 1970.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
     /// When the peer has ended it, in order or not.
     pub fn ended_by_peer(&self) -> Option<u64> {
         self.ended_by_peer
