@@ -244,6 +244,10 @@ impl Engine {
         }
         self.connect(now);
         let mut more = self.events(now);
+        if self.writer.phase() == Phase::Copying {
+            // Slots of the process before are known by then.
+            self.publish();
+        }
         more |= self.write(now);
         self.probe(now);
         self.lose_patience(now);

@@ -160,9 +160,8 @@ impl Open for Scripted {
         Ok(Box::new(ScriptedWay { script: Rc::clone(&self.0), is_connected: false }))
     }
 
-    fn forget(&mut self) {
-        self.0.borrow_mut().store.lose_everything();
-    }
+    /// It is elsewhere, and stays.
+    fn forget(&mut self) {}
 }
 
 struct ScriptedWay {

@@ -375,14 +375,26 @@ impl Table {
         has_changed
     }
 
-    /// Octets that lie in the socket of a session for whose acknowledgement the gate waits, while `bgp` does not read.
+    /// Whether a session lacks octets that may be acknowledged: a copy that is begun anew has what `bgp` has read, and these lie
+    /// in the socket.
+    pub(crate) fn is_behind(&self, marks: &Marks) -> bool {
+        let Some(MappedLog { copier, .. }) = &self.log else { return false };
+        let present = copier.in_log();
+        self.slots.iter().filter(|(id, _)| present.contains(id)).any(|(id, claim)| {
+            let copied =
+                copier.mark(*id).and_then(|mark| self.offsets(mark)).map_or(0, |(received, _)| received);
+            marks.watermarks(*claim).is_some_and(|(_, received, _)| received > copied)
+        })
+    }
+
+    /// Octets that lie in the socket of a session while `bgp` does not read: the gate waits for their acknowledgement, or has let
+    /// it leave.
     pub(crate) fn peek(&mut self, marks: &Marks) -> Vec<(SessionId, u64, Vec<u8>)> {
         let Some(MappedLog { copier, .. }) = &self.log else { return Vec::new() };
         let waiting = self.slots.iter().filter_map(|(id, claim)| {
-            let (wanted, _) = marks.wanted(*claim)?;
             let mark = copier.mark(*id)?;
             let (received, _) = self.offsets(mark)?;
-            (wanted > received).then_some((*id, mark))
+            (acknowledged(marks, *claim) > received).then_some((*id, mark))
         });
         let waiting: Vec<_> = waiting.collect();
         waiting
@@ -439,6 +451,13 @@ pub(crate) struct SessionStatus {
     pub(crate) wanted: (u64, u64),
     /// Since when the first of it has: CLOCK_BOOTTIME in milliseconds.
     pub(crate) waits_since: Option<u64>,
+}
+
+/// The offset up to which a peer's octets are to be acknowledged, or may be.
+fn acknowledged(marks: &Marks, claim: Claim) -> u64 {
+    let (wanted, _) = marks.wanted(claim).unwrap_or_default();
+    let (_, replicated, _) = marks.watermarks(claim).unwrap_or((SlotState::Open, 0, 0));
+    wanted.max(replicated)
 }
 
 /// The ends of a TCP socket.

@@ -309,6 +309,7 @@ impl Writer {
 
     fn state(&mut self, state: Option<State>) -> Outcome {
         let Some(state) = state else {
+            self.useless.clear();
             return self.claim(self.fresh.wrapping_add(self.losses) & ((1 << 53) - 1), true, 1);
         };
         if state.epoch > self.epoch {

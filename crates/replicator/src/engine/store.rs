@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_api::replicator::v1::Kind;
-use holdfast_gate::Marks;
+use holdfast_gate::{Marks, SlotState};
 use holdfast_store::{Answer, Failure, Request};
 use tracing::{error, warn};
 
@@ -197,7 +197,7 @@ impl Engine {
                 moved.into_iter().map(move |mark| (at, mark))
             });
             let moved = moved.collect();
-            let is_whole = !is_full && self.whole.len() == self.tables.len();
+            let is_whole = !is_full && self.whole.len() == self.tables.len() && !self.is_behind();
             let octets = batch.octets() as u64;
             let batch = batch.into_batch();
             let Some(request) = self.writer.send(batch, moved, is_whole, now) else { return false };
@@ -214,15 +214,29 @@ impl Engine {
         true
     }
 
-    /// Looks into sockets that `bgp` does not read, while the gate waits. Whether the batch is full.
+    /// Whether a copy that is begun anew lacks octets that were acknowledged, as far as that is known by now.
+    fn is_behind(&mut self) -> bool {
+        let may_lack = self.writer.phase() == Phase::Copying && self.protection.state() != SlotState::Open;
+        if !may_lack {
+            return false;
+        }
+        if !self.is_complete || !self.wanted().is_empty() {
+            return true;
+        }
+        let Ok(marks) = Marks::open(self.marks.words()) else { return false };
+        self.tables.iter().any(|table| table.is_behind(&marks))
+    }
+
+    /// Looks into sockets that `bgp` does not read, while the gate waits, or while a copy is begun anew. Whether the batch is full.
     fn peek(&mut self, batch: &mut Draft, now: Instant) -> bool {
         let Ok(marks) = Marks::open(self.marks.words()) else { return false };
-        if marks.held() == 0 {
+        let is_anew = self.writer.phase() == Phase::Copying && self.protection.state() != SlotState::Open;
+        if marks.held() == 0 && !is_anew {
             self.unread = None;
             return false;
         }
         let since = *self.unread.get_or_insert(now);
-        if now.duration_since(since) < UNREAD {
+        if now.duration_since(since) < UNREAD && !is_anew {
             return false;
         }
         for table in &mut self.tables {

@@ -1,11 +1,11 @@
 //! The engine with a store that does what a test says, a real log, and a clock by value.
 
-use std::{cell::RefCell, fs::File, net::TcpStream, rc::Rc};
+use std::{cell::RefCell, fs::File, io::Write, net::TcpStream, rc::Rc};
 
 use holdfast_api::replicator::v1::{Kind, Server, Table as TableOf};
 use holdfast_gate::{Gating, View};
 use holdfast_nsr::{Log, SessionId};
-use holdfast_store::{Answer, Claim, Failure, MOST_OCTETS, Refused, Request};
+use holdfast_store::{Answer, Claim, Description, Failure, MOST_OCTETS, Refused, Request};
 
 use super::*;
 use crate::{
@@ -254,6 +254,36 @@ fn a_store_that_has_lost_everything_gets_everything_anew_before_anything_leaves(
 }
 
 #[test]
+fn a_copy_that_is_begun_anew_has_what_was_acknowledged_and_nobody_has_read() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    // The log has the first hundred of them; the gate waits for the others.
+    world.tables[0].sockets[0].write_all(&[7; 113]).expect("room");
+    let claim = world.views()[0].claim;
+    let wait = |world: &mut World, received, held| {
+        let marks = world.engine.marks().expect("marks");
+        marks.set_wanted(claim, received, 0);
+        marks.set_held(held);
+    };
+    wait(&mut world, 113, 1);
+    world.after(1);
+    world.after(40);
+    assert_eq!(world.views()[0].received, 113);
+    wait(&mut world, 0, 0);
+    world.script.borrow_mut().store.lose_everything();
+    for milliseconds in [500, 1, 60, 1, 1] {
+        world.after(milliseconds);
+    }
+    assert_eq!((world.engine.protection, world.engine.writer.losses()), (Protection::Full, 1));
+    let script = world.script.borrow();
+    let counts = script.store.contents().state().and_then(|state| state.counts).expect("one counts");
+    let listed = script.store.contents().list(counts, &Default::default()).objects;
+    let range = listed.iter().find(|object| object.name.as_slice() == b"0/s/1/in").expect("it is there");
+    assert_eq!(range.description, Description::Range { start: 1000, end: 1113 });
+}
+
+#[test]
 fn a_store_without_its_last_batches_gets_everything_anew() {
     let mut world = World::new(&[""]);
     let id = world.session(0);
@@ -365,7 +395,13 @@ fn what_was_gated_waits_for_the_next_process() {
     let descriptor = world.tables[0].descriptor.try_clone().expect("a copy");
     world.give("log", 2, descriptor);
     world.after(1);
-    assert_eq!(world.engine.writer.epoch(), 2);
+    let counts =
+        |world: &World| world.script.borrow().store.contents().state().and_then(|state| state.counts);
+    assert_eq!(counts(&world), Some(1), "it is not known yet what was acknowledged");
+    world.engine.is_complete = true;
+    world.after(1);
+    world.after(1);
+    assert_eq!((world.engine.writer.epoch(), counts(&world)), (2, Some(2)));
     let state = world.script.borrow().store.contents().state().expect("written");
     assert_eq!((state.epoch, state.generations.len()), (2, 1), "the generation before is gone");
 }

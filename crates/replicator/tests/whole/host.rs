@@ -281,23 +281,30 @@ impl Host {
             let value = vec![0; MOST_OCTETS - room - 1000];
             draft.push(Operation::Put { name: Name::new(b"other").expect("short"), value }).expect("room");
         }
-        if let Some(peer) = peeks {
-            let socket = &self.sockets[peer];
-            self.copier.peeked(
-                &mut draft,
-                self.ids[peer],
-                socket.read,
-                &said(peer, socket.read..socket.come),
-            );
+        let is_anew = self.writer.phase() == Phase::Copying;
+        for peer in 0..PEERS {
+            if peeks == Some(peer) || (is_anew && self.is_behind(peer)) {
+                let (id, socket) = (self.ids[peer], &self.sockets[peer]);
+                self.copier.peeked(&mut draft, id, socket.read, &said(peer, socket.read..socket.come));
+            }
         }
         let is_full = self.copier.fill(&mut draft) == Filled::Full;
         self.is_whole |= !is_full;
         let marks = self.copier.take_moved().into_iter().map(|mark| (0, mark)).collect();
         let batch: Batch = draft.into_batch();
-        let is_whole = self.is_whole && !is_full;
+        let is_behind = is_anew && (0..PEERS).any(|peer| self.is_behind(peer));
+        let is_whole = self.is_whole && !is_full && !is_behind;
         if let Some(request) = self.writer.send(batch, marks, is_whole, Instant::now()) {
             store.ask(request.clone()).expect("room");
         }
+    }
+
+    /// As `Table::is_behind`.
+    fn is_behind(&self, peer: usize) -> bool {
+        let marks = Marks::open(&self.words).expect("marks");
+        let (_, received, _) = marks.watermarks(self.claims[peer]).expect("in use");
+        let least = self.sockets[peer].received_origin + received;
+        self.copier.mark(self.ids[peer]).is_none_or(|mark| mark.received < least)
     }
 
     /// An answer of the store arrives.
