@@ -352,7 +352,7 @@ pub(crate) fn fixed_table(count: u32) -> Table {
     let mut table = Table::default();
     for (number, prefix) in prefixes(FEEDER_FIXED, count).enumerate() {
         if number % 10 == 0 {
-            let as_path = vec![Asn(64512), Asn(10_000 + number as u32)];
+            let as_path = vec![Asn(64512), Asn(100_000 + number as u32)];
             let bytes = AttributesBuilder { as_path, ..AttributesBuilder::new(Origin::Igp) }.build();
             table.sets.push(AttributeSet { bytes });
         }

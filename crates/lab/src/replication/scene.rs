@@ -499,7 +499,7 @@ fn table_v6(count: u32) -> Table {
     let mut table = Table::default();
     for number in 0..count {
         if number % 10 == 0 {
-            let as_path = vec![Asn(64512), Asn(10_000 + number)];
+            let as_path = vec![Asn(64512), Asn(100_000 + number)];
             let bytes = AttributesBuilder { as_path, ..AttributesBuilder::new(Origin::Igp) }.build();
             table.sets.push(AttributeSet { bytes });
         }
@@ -514,7 +514,7 @@ fn table_v6(count: u32) -> Table {
 pub fn table_of_paths(count: u32) -> Table {
     let mut table = Table::default();
     for number in 0..count {
-        let as_path = vec![Asn(64512), Asn(10_000 + number)];
+        let as_path = vec![Asn(64512), Asn(100_000 + number)];
         let bytes = AttributesBuilder { as_path, ..AttributesBuilder::new(Origin::Igp) }.build();
         let prefix = Prefix::new(Ipv4Addr::from_bits(0x3c00_0000 + number).into(), 32);
         table.routes.push((prefix.expect("a length of IPv4"), number));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     drill::time::now,
     redis::sentinel::Pair,
-    replication::scene::{LIMIT, Scene, Set},
+    replication::scene::{LIMIT, Scene, Set, store_address},
     router::Files,
     wait,
 };
@@ -137,4 +137,25 @@ fn a_promoted_replica_is_written_anew() -> Result<()> {
     scene.settle(version)?;
     scene.until_told(100_000)?;
     mended(&scene, version).map(drop)
+}
+
+/// A master that has died comes back as a replica, which nobody can write, and is the preferred server: the other is found.
+#[test]
+fn a_preferred_server_that_is_a_replica_is_passed_over() -> Result<()> {
+    let mut pair = Pair::start()?;
+    let mut scene = Scene::open(&Set { pair: Some(&pair), ..Set::default() })?;
+    scene.until_gated()?;
+    drop(scene.proxy.take());
+    pair.first.kill()?;
+    pair.until_promoted()?;
+    let version = scene.churn(SECOND / 2, 0)?;
+    scene.until_protected("full", LIMIT)?;
+    pair.first.restart()?;
+    pair.until_degraded()?;
+    let second = scene.second_proxy.as_ref().context("a proxy")?;
+    let _first = second.beside(&scene.store_host, store_address(), &pair.first.socket())?;
+    second.cut();
+    scene.change(version + 1)?;
+    wait::until("a cut", LIMIT, || if second.has_cut() { Ok(()) } else { Err(String::new()) })?;
+    mended(&scene, version + 1).map(drop)
 }
