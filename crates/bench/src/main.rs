@@ -6,9 +6,8 @@
 //!
 //! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
 //! carry a table over another transport; [`bgpsec`] what signed routes cost, in the library and in a whole router; [`bfd`] what
-//! sessions of BFD cost, and how soon a loss changes routes; [`nsr`] what it costs that sessions
-//! outlive their host. [`kernels`] counts instructions of the parts, which do not depend on
-//! how busy the machine is.
+//! sessions of BFD cost, and how soon a loss changes routes; [`nsr`] what it costs that sessions outlive their
+//! host. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
 
 mod admission;
 mod bfd;

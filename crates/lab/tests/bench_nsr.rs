@@ -12,7 +12,7 @@ fn every_row_has_its_figures() -> Result<()> {
     let bench = holdfast.with_file_name("holdfast-bench");
     ensure!(bench.exists(), "{} is not there: cargo build -p holdfast-bench", bench.display());
     let mut command = Command::new(bench);
-    command.args(["nsr", "--tiny", "--json", "--routers", "bird"]);
+    command.args(["nsr", "--tiny", "--json", "--routers", "none"]);
     let output = command.env("HOLDFAST_BIN", holdfast).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout)?;
@@ -48,10 +48,11 @@ fn every_row_has_its_figures() -> Result<()> {
         for tier in ["nonstop off", "tier 1", "tier 2"] {
             for what in ["wall", "CPU"] {
                 let figure = positive(&format!("{way}: {what}, {tier}"))?;
-                let beside = figure["beside"].as_array().context("others")?;
-                let ratio = |of: &Value| of["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0);
-                let is_there = |name: &str| beside.iter().any(|of| of["name"] == name && ratio(of));
-                ensure!(is_there("BIRD") && (tier == "nonstop off" || is_there("nonstop off")), "{figure}");
+                if tier != "nonstop off" {
+                    let beside = figure["beside"].as_array().context("what stands beside it")?;
+                    let ratio = |of: &Value| of["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+                    ensure!(beside.iter().any(|of| of["name"] == "nonstop off" && ratio(of)), "{figure}");
+                }
             }
         }
         // Nothing comes through a router with a store that the store does not get.

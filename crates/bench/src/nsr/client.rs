@@ -4,10 +4,12 @@ use std::{
     collections::VecDeque,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use holdfast_lab::table::random::Random;
 use holdfast_store::{
     Answer, Batch, Claim, Claimed, Cursor, Described, Description, Kind, Name, Operation, Page, Request,
     redis::{Keys, Replies, Script, answer},
@@ -28,21 +30,35 @@ const GENERATION: u64 = 1;
 pub(super) const CLAIM: Request =
     Request::Claim(Claim { incarnation: INCARNATION, is_empty: true, epoch: EPOCH, generation: GENERATION });
 
-/// Batches of records, as full as they can be. Records are of one stream each hundred, as a session has many.
+/// Batches of records, as full as they can be. No two records are alike.
 #[derive(Debug)]
 pub(super) struct Records {
     left: usize,
-    record: Vec<u8>,
+    octets: usize,
     next: usize,
+    pool: Arc<[u8]>,
 }
 
-/// Records of one stream.
+/// Records of one stream: of many there are several sessions.
 const OF_A_STREAM: usize = 200;
+/// Octets that records are parts of. They begin at different ones.
+const POOL: usize = 1 << 20;
 
 impl Records {
+    /// What records are made of.
+    pub(super) fn pool() -> Arc<[u8]> {
+        let mut random = Random::new(1);
+        (0..POOL).map(|_| random.below(256) as u8).collect()
+    }
+
     /// So many, behind those that are there.
-    pub(super) fn new(first: usize, count: usize, octets: usize) -> Self {
-        Self { left: count, record: vec![0xa5; octets], next: first }
+    pub(super) fn new(pool: &Arc<[u8]>, first: usize, count: usize, octets: usize) -> Self {
+        Self { left: count, octets, next: first, pool: Arc::clone(pool) }
+    }
+
+    fn record(&self) -> &[u8] {
+        let from = self.next * 97 % (POOL - self.octets);
+        &self.pool[from..from + self.octets]
     }
 
     /// The next batch, if there are records left.
@@ -51,8 +67,8 @@ impl Records {
         while self.left > 0 {
             let (stream, place) = (self.next / OF_A_STREAM, self.next % OF_A_STREAM);
             let name = Name::new(format!("0/s/{stream}/in").as_bytes())?;
-            let at = (place * self.record.len()) as u64;
-            if batch.push(Operation::Append { name, at, octets: self.record.clone() }).is_err() {
+            let at = (place * self.octets) as u64;
+            if batch.push(Operation::Append { name, at, octets: self.record().to_vec() }).is_err() {
                 break;
             }
             (self.left, self.next) = (self.left - 1, self.next + 1);

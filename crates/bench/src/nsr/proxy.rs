@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -48,7 +48,7 @@ impl Drop for Proxy {
     }
 }
 
-fn carry(router: TcpStream, socket: &PathBuf, delay: Duration) -> io::Result<()> {
+fn carry(router: TcpStream, socket: &Path, delay: Duration) -> io::Result<()> {
     router.set_nodelay(true)?;
     let server = UnixStream::connect(socket)?;
     let (mut asking, mut asked) = (router.try_clone()?, server.try_clone()?);

@@ -135,18 +135,18 @@ fn of_server(near: &Namespace, far: &Namespace, address: Ipv4Addr, size: &Size) 
     let _server = Redis::start(Some(far), &[])?;
     let (at, size) = (SocketAddr::new(address.into(), PORT), size.clone());
     near.run(move || {
-        let mut round = Round::default();
+        let (mut round, pool) = (Round::default(), Records::pool());
         let mut client = Client::claim(at, "single")?;
         for number in 0..size.single {
             let start = Instant::now();
-            client.write(Records::new(number, 1, RECORD))?;
+            client.write(Records::new(&pool, number, 1, RECORD))?;
             round.single.push(milliseconds(start.elapsed()));
         }
         for count in size.records {
             // Another router's keys: an empty store in the same server.
             let mut client = Client::claim(at, &count.to_string())?;
             let start = Instant::now();
-            client.write(Records::new(0, *count, RECORD))?;
+            client.write(Records::new(&pool, 0, *count, RECORD))?;
             round.written.push(milliseconds(start.elapsed()));
             let start = Instant::now();
             let octets = client.read()?;
@@ -245,18 +245,18 @@ impl Local {
 }
 
 fn of_contents(with_file: bool, size: &Size) -> Result<Round> {
-    let mut round = Round::default();
+    let (mut round, pool) = (Round::default(), Records::pool());
     let mut local = Local::claim(with_file)?;
     for number in 0..size.single {
         let start = Instant::now();
-        local.write(Records::new(number, 1, RECORD))?;
+        local.write(Records::new(&pool, number, 1, RECORD))?;
         round.single.push(milliseconds(start.elapsed()));
     }
     drop(local);
     for count in size.records {
         let mut local = Local::claim(with_file)?;
         let start = Instant::now();
-        local.write(Records::new(0, *count, RECORD))?;
+        local.write(Records::new(&pool, 0, *count, RECORD))?;
         round.written.push(milliseconds(start.elapsed()));
         let start = Instant::now();
         let octets = local.read()?;

@@ -43,7 +43,7 @@ const MOST_BIRD: f64 = 1.0;
 /// Who is measured.
 enum Router {
     Ours(Tier),
-    Other(Daemon),
+    Other(Box<Daemon>),
 }
 
 impl Router {
@@ -124,7 +124,7 @@ fn routers(others: &[String]) -> Result<Vec<Router>> {
     for daemon in Daemon::all(&[])?.into_iter().filter(|daemon| !daemon.is_ours() && wanted(daemon)) {
         ensure!(daemon.can(&[Feature::Only]), "{} cannot tell of one route only", daemon.title);
         match daemon.installed_version() {
-            Some(_) => routers.push(Router::Other(daemon)),
+            Some(_) => routers.push(Router::Other(Box::new(daemon))),
             None => eprintln!("{} is left out: {}", daemon.title, daemon.missing()),
         }
     }
