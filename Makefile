@@ -1,5 +1,5 @@
 # Two commands do all set-up on a fresh Debian machine with Rust: `make demo` and `make test`.
-.PHONY: help demo test unit drills bench bench-quick bench-curve bench-figures bench-ring bench-bgpsec bench-bfd bench-accept install install-library clean
+.PHONY: help demo test unit drills bench bench-quick bench-curve bench-figures bench-ring bench-bgpsec bench-bfd bench-nsr bench-accept install install-library clean
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-ring    a full table around three routers, over TCP, TLS and QUIC, about 5 minutes (needs root)"
 	@echo "make bench-bgpsec  what routers' keys, signed paths, verifying and signing cost, about 20 minutes (needs root)"
 	@echo "make bench-bfd     what BFD costs, and how soon a loss is in the kernel, beside BIRD and FRR, about 10 minutes (needs root)"
+	@echo "make bench-nsr     what it costs that sessions outlive their host, with Redis, beside BIRD, FRR and GoBGP, about 40 minutes (needs root)"
 	@echo "make bench-accept  makes today's instruction counts the baseline of make test"
 
 demo:
@@ -71,6 +72,11 @@ bench-bfd:
 	@scripts/install-deps bench-quick
 	cargo build --release --workspace --bin holdfast --bin holdfast-bench
 	target/release/holdfast-bench bfd $(BENCH)
+
+bench-nsr:
+	@scripts/install-deps bench-nsr
+	cargo build --release --workspace --bin holdfast --bin holdfast-bench
+	target/release/holdfast-bench nsr $(BENCH)
 
 bench-accept:
 	@scripts/install-deps bench-quick

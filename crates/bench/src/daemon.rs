@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -122,6 +122,8 @@ pub(crate) enum Feature {
     Vrfs,
     /// Sessions of BFD, for peers and without BGP.
     Bfd,
+    /// Tell peers of one prefix only.
+    Only,
 }
 
 /// What the templates are filled with.
@@ -140,6 +142,10 @@ pub(crate) struct Setup {
     pub(crate) export_community: Option<(u32, u32)>,
     /// Peers from this number on are told of no route.
     pub(crate) untold: Option<usize>,
+    /// Peers are told of this prefix and no other.
+    pub(crate) only: Option<String>,
+    /// Where the store of the sessions listens; without one they are in memory of the host at most.
+    pub(crate) store: Option<SocketAddr>,
     /// All peers are clients of a route server.
     pub(crate) route_server: bool,
     /// Each of them is told of the best route that it may have.
@@ -421,6 +427,11 @@ mod tests {
             Setup { kernel: true, export_community: Some((65_000, 77)), ..plain.clone() },
             Setup { policy: Some(policy), ..plain.clone() },
             Setup { untold: Some(1), ..plain.clone() },
+            Setup {
+                only: Some("198.18.0.0/32".to_owned()),
+                store: Some(([127, 0, 0, 1], 6379).into()),
+                ..plain.clone()
+            },
             Setup { route_server: true, own_view: true, ..plain.clone() },
             Setup {
                 vrfs: 3,

@@ -307,6 +307,12 @@ impl Session {
         self.outgoing.is_empty()
     }
 
+    /// Octets that the router has not acknowledged, or that wait to be sent.
+    pub(crate) fn unacknowledged(&self) -> Result<u64> {
+        let waiting = self.outgoing.iter().map(|(octets, sent)| (octets.len() - sent) as u64).sum::<u64>();
+        Ok(waiting + u64::from(holdfast_sys::tcp::unacknowledged(&self.stream)?))
+    }
+
     /// Sends at once; there is nothing else to be sent.
     pub(crate) fn send_now(&mut self, octets: &[u8]) -> Result<Instant> {
         ensure!(self.outgoing.is_empty(), "something else is being sent");

@@ -6,8 +6,8 @@
 //!
 //! [`admission`] measures what it costs to turn somebody away, and what a session loses meanwhile; [`ring`] what it costs to
 //! carry a table over another transport; [`bgpsec`] what signed routes cost, in the library and in a whole router; [`bfd`] what
-//! sessions of BFD cost, and how soon a loss changes routes. [`kernels`] counts instructions of the parts, which do not depend on
-//! how busy the machine is.
+//! sessions of BFD cost, and how soon a loss changes routes; [`nsr`] what it costs that sessions outlive their
+//! host. [`kernels`] counts instructions of the parts, which do not depend on how busy the machine is.
 
 mod admission;
 mod bfd;
@@ -22,6 +22,7 @@ mod kernels;
 mod load;
 mod machine;
 mod net;
+mod nsr;
 mod plot;
 mod raw;
 mod report;
@@ -74,6 +75,8 @@ enum Arguments {
     /// Measures what BFD costs, whether its sessions hold while tables are loaded, and how soon a loss is in the kernel's table.
     /// Needs root.
     Bfd(bfd::Arguments),
+    /// Measures what it costs that sessions outlive their process and their host, beside routers that keep none. Needs root.
+    Nsr(nsr::Arguments),
     /// By how many octets a process grows with so many keys.
     #[command(hide = true)]
     BgpsecKeys { count: u32 },
@@ -152,6 +155,7 @@ fn main() -> ExitCode {
         Arguments::Session(arguments) => admission::session::run(&arguments),
         Arguments::Bgpsec(arguments) => bgpsec::run(&arguments),
         Arguments::Bfd(arguments) => bfd::run(&arguments),
+        Arguments::Nsr(arguments) => nsr::run(&arguments),
         Arguments::BgpsecKeys { count } => bgpsec::resident(count),
         Arguments::Rpki => kernels::validation::run(),
         Arguments::Kernels { run: Some(name), .. } => kernels::run(&name),

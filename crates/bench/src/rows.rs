@@ -49,7 +49,7 @@ pub(crate) use keepalives::Keepalives;
 pub(crate) use paced::Paced;
 
 /// Longest wait for anything that a slow router does.
-const LIMIT: Duration = Duration::from_secs(400);
+pub(crate) const LIMIT: Duration = Duration::from_secs(400);
 /// Longest wait for the sessions.
 const START: Duration = Duration::from_secs(60);
 /// And for each of them.
@@ -61,7 +61,7 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// The share of the machine that others, and the host, may have in a run.
 const NOISY: f64 = 0.03;
 /// Hold time where keepalives are not what is looked at.
-const HOLD: u16 = 30;
+pub(crate) const HOLD: u16 = 30;
 
 /// One line of the big table.
 #[derive(Clone, Debug)]
@@ -223,10 +223,10 @@ fn has_as_set(attributes: &[u8]) -> bool {
 }
 
 /// A router with its sessions up and nothing else.
-struct Bench {
-    running: Running,
-    load: Load,
-    net: Net,
+pub(crate) struct Bench {
+    pub(crate) running: Running,
+    pub(crate) load: Load,
+    pub(crate) net: Net,
 }
 
 impl Bench {
@@ -246,7 +246,16 @@ impl Bench {
         (peers, afi, hold): (usize, Afi, u16),
         change: impl FnOnce(&mut Setup),
     ) -> Result<Self> {
-        let net = Net::new(peers, afi, links)?;
+        Self::on(Net::new(peers, afi, links)?, daemon, (afi, hold), change)
+    }
+
+    /// The same in hosts that are there already.
+    pub(crate) fn on(
+        net: Net,
+        daemon: &Daemon,
+        (afi, hold): (Afi, u16),
+        change: impl FnOnce(&mut Setup),
+    ) -> Result<Self> {
         let peer = |(number, place): (usize, &Place)| Peer {
             number,
             address: place.peer,
@@ -265,18 +274,18 @@ impl Bench {
         change(&mut setup);
         let running = daemon.start(setup)?;
         let places = net.places.clone();
-        let limit = START + START_OF_EACH * peers as u32;
+        let limit = START + START_OF_EACH * places.len() as u32;
         let load = net.load.run(move || Load::establish(&places, peer_asn, hold, limit))?;
         let mut bench = Self { load: load.with_context(|| running.log_tail())?, running, net };
         bench.load.rest(SETTLE)?;
         Ok(bench)
     }
 
-    fn asn(number: usize) -> Asn {
+    pub(crate) fn asn(number: usize) -> Asn {
         peer_asn(number)
     }
 
-    fn peer(&self, number: usize) -> IpAddr {
+    pub(crate) fn peer(&self, number: usize) -> IpAddr {
         self.net.places[number].peer
     }
 
@@ -292,7 +301,7 @@ impl Bench {
     }
 
     /// Waits until these sessions have exactly what is expected; returns when the last UPDATE of that came.
-    fn settle(&mut self, expected: &Expected, sinks: Range<usize>) -> Result<Instant> {
+    pub(crate) fn settle(&mut self, expected: &Expected, sinks: Range<usize>) -> Result<Instant> {
         let own = expected.owned(self.load.sessions.len());
         let enough = |sink: usize| (expected.len() - own[sink]) as u64;
         self.settle_each(|sink| (expected, enough(sink)), sinks)
@@ -378,7 +387,7 @@ pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
     values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
-fn milliseconds(duration: Duration) -> f64 {
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 

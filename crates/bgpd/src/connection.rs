@@ -27,6 +27,9 @@ use crate::{
 
 /// Octets read at once; behind an unfinished message there is always room for this much.
 pub(crate) const READ: usize = 64 * 1024;
+/// Octets that the log holds behind what the peer is known to have acknowledged, besides what lies in the socket: with more,
+/// the socket is asked.
+const MOST_KEPT: u64 = 64 << 10;
 /// Queued buffers handed to one system call.
 const SLICES: usize = 16;
 
@@ -283,6 +286,13 @@ impl Connection {
             // Of a connection that the door carries nobody knows what has arrived.
             if !held.log.keeps_sent.get() || self.stream.is_carried() {
                 log.acknowledged(held.id, u64::MAX);
+            } else {
+                let sent = log.outgoing(held.id).start;
+                if sent - log.unacknowledged(held.id).start >= MOST_KEPT
+                    && let Ok(in_socket) = self.stream.unacknowledged()
+                {
+                    log.acknowledged(held.id, sent.saturating_sub(in_socket.into()));
+                }
             }
             return held.log.written.notify_waiters();
         }

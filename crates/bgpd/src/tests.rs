@@ -314,6 +314,26 @@ async fn a_peer_whose_octets_wait_here_is_not_called_silent() {
 }
 
 #[tokio::test]
+async fn what_a_peer_has_acknowledged_leaves_the_log_while_more_is_sent() {
+    let mut scene = Scene::new();
+    let log = protected(&mut scene);
+    log.keeps_sent.set(true);
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let id = log.log.borrow().sessions().next().expect("a session");
+    let (octets, mut room) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    for _ in 0..48 {
+        let connection = scene.speaker.sessions.connection_mut(line.key).expect("a connection");
+        connection.queue(octets.clone().into(), None);
+        connection.write(scene.now).expect("room in the socket");
+        line.far.read_exact(&mut room).await.expect("what was sent");
+        let held = log.log.borrow().unacknowledged(id);
+        // Three MiB in all; acknowledgements come a little later.
+        assert!(held.end - held.start <= 512 << 10, "{held:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing() {
     let mut scene = Scene::new();
     let mut line = scene.connect(scene.peer).await;

@@ -4,6 +4,7 @@ mod add_path;
 mod aggregates;
 mod attacks;
 mod bench_bgpsec;
+mod bench_nsr;
 mod bfd;
 mod bgpsec;
 mod calls;

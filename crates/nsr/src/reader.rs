@@ -20,6 +20,9 @@ use crate::{
 /// How often a state is read until it is whole: the writer changes one copy at a time, so twice is nearly always enough.
 const ATTEMPTS: usize = 16;
 
+/// Blocks behind those in use that are looked at before all of them are.
+const AHEAD: u32 = 64;
+
 /// What was to be read has been replaced or forgotten meanwhile.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the log has changed while it was read")]
@@ -66,6 +69,8 @@ pub struct Reader<R> {
     /// Owner, kind and position of each block in use when the table was read last: a hint, which is looked at again before it
     /// is used.
     blocks: Vec<(u32, Kind, u64, u32)>,
+    /// Behind the last block that was in use then.
+    used: u32,
     /// The block of a snapshot.
     scratch: Vec<u8>,
 }
@@ -81,7 +86,7 @@ impl<R: Shared> Reader<R> {
             return Err(Unreadable::Format(format));
         }
         let (blocks, scratch) = (Vec::new(), Vec::new());
-        Ok(Self { memory, layout, seed: seed(key), formats, key, blocks, scratch })
+        Ok(Self { memory, layout, seed: seed(key), formats, key, blocks, used: 0, scratch })
     }
 
     /// As [`Log::formats`](crate::Log::formats).
@@ -320,10 +325,15 @@ impl<R: Shared> Reader<R> {
 
     /// The block of a kind that has a position, or one up to `behind` before it.
     fn find(&mut self, owner: u32, kind: Kind, position: u64, behind: u64) -> Option<(u32, Claim)> {
-        if let Some(found) = self.look_up(owner, kind, position, behind) {
-            return Some(found);
+        // Free blocks are used again before others, the lowest first. So one that came since is hardly ever far behind those
+        // that were in use; a memory may have many thousand that never were.
+        let all = self.layout.blocks as u32;
+        for blocks in [self.used.saturating_add(AHEAD).min(all), all] {
+            if let Some(found) = self.look_up(owner, kind, position, behind) {
+                return Some(found);
+            }
+            self.read_table(blocks);
         }
-        self.read_table();
         self.look_up(owner, kind, position, behind)
     }
 
@@ -335,20 +345,28 @@ impl<R: Shared> Reader<R> {
         (fits && position - claim.position <= behind).then_some((block, claim))
     }
 
-    fn read_table(&mut self) {
+    /// Which of the first blocks are in use, and for what.
+    fn read_table(&mut self, first: u32) {
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.clear();
-        blocks.extend((0..self.layout.blocks as u32).filter_map(|block| {
-            let Claim { kind, owner, position } = self.claim(block)?;
-            (kind != Kind::Entries).then_some((owner, kind, position, block))
-        }));
+        let mut used = 0;
+        for block in 0..first {
+            let Some(Claim { kind, owner, position }) = self.claim(block) else { continue };
+            used = block + 1;
+            if kind != Kind::Entries {
+                blocks.push((owner, kind, position, block));
+            }
+        }
         blocks.sort_unstable();
-        self.blocks = blocks;
+        (self.blocks, self.used) = (blocks, used);
     }
 
     fn claim(&self, block: u32) -> Option<Claim> {
         let at = self.layout.table_at(block);
         let tag = self.memory.load(at);
+        if tag == 0 {
+            return None;
+        }
         self.memory.barrier();
         let position = self.memory.load(at + 8);
         self.memory.barrier();

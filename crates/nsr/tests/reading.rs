@@ -391,6 +391,42 @@ fn whatever_is_read_was_true_at_some_time() {
     assert!(whole > 1000 && changed > 400, "{whole} sessions were read, {changed} had changed");
 }
 
+/// Hundreds of blocks lie between those that were in use when the table was read last and the one that is looked for.
+#[test]
+fn a_block_far_behind_the_others_is_found() {
+    const MANY: usize = 400;
+    let empty = vec![0; (3 + MANY) * BLOCK + MANY * 276];
+    let bus = Bus { visible: empty.clone(), groups: VecDeque::new(), random: Random::new(1) };
+    let bus = Rc::new(RefCell::new(bus));
+    let memory = Writing { before: empty.clone(), octets: empty, bus: Rc::clone(&bus) };
+    let mut log = Log::create_with_blocks(memory, 1, [7; 16], BLOCK).expect("large enough");
+    let [near, far] = [(); 2].map(|()| log.open(0, 0, b"first").expect("room"));
+    bus.borrow_mut().settle();
+    let mut reader = Reader::new(Reading(Rc::clone(&bus))).expect("a log");
+    let mut read = |log: &Log<Writing>, id: SessionId| {
+        bus.borrow_mut().settle();
+        let (view, mut found) = (reader.view(id).expect("it is there"), Vec::new());
+        let Range { start, end } = log.outgoing(id);
+        while start + (found.len() as u64) < end {
+            let rest = start + found.len() as u64..end;
+            reader.outgoing(&view, rest, BLOCK, &mut found).expect("nothing changes");
+        }
+        assert!(found == octets(id, 1, start..end), "of {id:?}");
+    };
+    let push = |log: &mut Log<Writing>, id: SessionId, count: usize| {
+        let end = log.outgoing(id).end;
+        log.push(id, &octets(id, 1, end..end + count as u64), None).expect("room");
+    };
+    push(&mut log, near, 100);
+    read(&log, near);
+    for _ in 0..200 {
+        push(&mut log, far, BLOCK);
+    }
+    push(&mut log, near, 2 * BLOCK);
+    read(&log, near);
+    read(&log, far);
+}
+
 #[test]
 fn memory_that_holds_no_log_is_refused() {
     let reading = |octets: Vec<u8>| {
