@@ -10,7 +10,7 @@ use std::{
 use crate::sources;
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 13] = [
+const READERS: [(&str, &str); 14] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
@@ -30,6 +30,10 @@ const READERS: [(&str, &str); 13] = [
         "whether `sign-from` of a private key is past; set wrongly, a key signs early or late, and never less than one before",
     ),
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
+    (
+        "replicator/src/table.rs",
+        "when a connection had a TCP timestamp, for another host; who goes on with it sends later ones, however clocks are set",
+    ),
     (
         "routing/src/sequence.rs",
         "the first sequence number of digests; set back, neighbours discard messages until they have forgotten us",

@@ -16,7 +16,7 @@ use holdfast_types::{Afi, Asn, Ipv4Prefix, Prefix};
 use super::{
     Size,
     figure::{Figure, Print},
-    scene::{Scene, Tier},
+    scene::{Scene, Store, Tier},
 };
 use crate::{
     daemon::{ASN, Daemon, Feature, Setup},
@@ -160,7 +160,7 @@ fn measure(router: &Router, table: &Table, sinks: usize) -> Result<Outcome> {
     let listening = 1..1 + sinks.max(1);
     scene.bench.load.sessions[listening.clone()].iter_mut().for_each(|sink| sink.hearing = Hearing::once());
     let before = scene.store.is_some().then(|| scene.status()).transpose()?;
-    let store_cpu = |scene: &Scene| scene.store.as_ref().map_or(Ok(Duration::ZERO), |store| store.cpu());
+    let store_cpu = |scene: &Scene| scene.store.as_ref().map_or(Ok(Duration::ZERO), Store::cpu);
     let (clock, cpu, cpu_of_store) = (Clock::now()?, scene.bench.running.cgroup.cpu()?, store_cpu(&scene)?);
     let start = Instant::now();
     scene.bench.load.sessions[0].send(Arc::from(octets));
