@@ -155,7 +155,14 @@ fn a_preferred_server_that_is_a_replica_is_passed_over() -> Result<()> {
     let second = scene.second_proxy.as_ref().context("a proxy")?;
     let _first = second.beside(&scene.store_host, store_address(), &pair.first.socket())?;
     second.cut();
+    let since = now();
     scene.change(version + 1)?;
     wait::until("a cut", LIMIT, || if second.has_cut() { Ok(()) } else { Err(String::new()) })?;
+    // A server that says nothing would be left after 5 s as well.
+    let stock = &scene.stocks[0];
+    wait::until("an acknowledgement", 4 * SECOND, || match stock.capture.stream(stock.address) {
+        Ok(stream) if stream.acknowledged_after(since).is_some() => Ok(()),
+        _ => Err(scene.show().unwrap_or_default()),
+    })?;
     mended(&scene, version + 1).map(drop)
 }
