@@ -97,11 +97,12 @@ impl Pair {
         self.until_role(&self.second, "master")
     }
 
-    /// Waits until the first server, started again, is a replica.
+    /// Makes the first server, started again, a replica of the second, as the sentinel does within half a minute.
     ///
     /// # Errors
     /// It is not.
-    pub fn until_degraded(&self) -> Result<()> {
+    pub fn degrade(&self) -> Result<()> {
+        self.first.cli(&["REPLICAOF", &v4(NETWORK, Side::Second).to_string(), &PORT.to_string()])?;
         self.until_role(&self.first, "slave")
     }
 

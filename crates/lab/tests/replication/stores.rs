@@ -151,7 +151,7 @@ fn a_preferred_server_that_is_a_replica_is_passed_over() -> Result<()> {
     let version = scene.churn(SECOND / 2, 0)?;
     scene.until_protected("full", LIMIT)?;
     pair.first.restart()?;
-    pair.until_degraded()?;
+    pair.degrade()?;
     let second = scene.second_proxy.as_ref().context("a proxy")?;
     let _first = second.beside(&scene.store_host, store_address(), &pair.first.socket())?;
     second.cut();
