@@ -37,7 +37,7 @@ pub use report::{Report, Series};
 const LIMIT: Duration = Duration::from_secs(120);
 /// For which a store is waited for, in seconds.
 const STORE_TIMEOUT: u64 = 10;
-/// One stock router changes 50 routes, the feeder 50: 200 changes a second each way.
+/// The feeder changes 50 routes, so each stock router is told of 200 a second; and one of these changes 200 of its own.
 const PACE: Duration = Duration::from_millis(250);
 /// Routes of the feeder that take each other's places.
 const MOVING: u16 = 25;
