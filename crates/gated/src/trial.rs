@@ -1,6 +1,6 @@
 //! Whether packets come to the queue: a session of ours with ourselves goes through it.
 
-use std::{cell::RefCell, io, net::Ipv4Addr, time::Duration};
+use std::{cell::RefCell, io, net::Ipv4Addr, pin::pin, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -31,31 +31,27 @@ pub async fn try_out(station: &Station, post: &RefCell<Post>) -> Result<(), Miss
     let address = listener.local_addr().map_err(unable)?;
     let before = post.borrow().counted().0;
     post.borrow_mut().try_port(Some(address.port()))?;
-    let looking = async {
+    let mut session = None;
+    let outcome = timeout(PATIENCE, async {
+        let mut connecting = pin!(TcpStream::connect(address));
         loop {
+            tokio::select! {
+                biased;
+                begun = &mut connecting, if session.is_none() => session = Some(begun?),
+                () = tokio::time::sleep(LOOK) => {}
+            }
             station.turn(post)?;
             let now = post.borrow().counted().0;
-            if now.accepted >= before.accepted + HANDSHAKE || now.no_lease > before.no_lease {
+            let has_begun = session.is_some() && now.accepted >= before.accepted + HANDSHAKE;
+            if has_begun || now.no_lease > before.no_lease {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    let refused = async {
-        match TcpStream::connect(address).await {
-            // Until its last segment was seen.
-            Ok(_session) => std::future::pending().await,
-            Err(error) => error,
-        }
-    };
-    let outcome = timeout(PATIENCE, async {
-        tokio::select! {
-            seen = looking => seen,
-            error = refused => Err(error),
         }
     });
     let outcome = outcome.await;
     post.borrow_mut().try_port(None)?;
+    // Not before: what it says at its end would come to the queue, too.
+    drop(session);
     match outcome {
         Ok(outcome) => outcome.map_err(unable),
         Err(_) => Err(failed("no packet came".to_owned())),
