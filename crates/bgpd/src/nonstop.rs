@@ -270,9 +270,9 @@ pub(crate) struct Names {
     pub(crate) first_identifier: u32,
 }
 
-/// What is written of a session, with what counts its connection, and its End-of-RIBs.
+/// What is written of a session, with its hold time, what counts its connection, and its End-of-RIBs.
 pub(crate) fn record(
-    location: &Location,
+    (location, hold_time): (&Location, Duration),
     configuration: HeldConfiguration,
     counted_by: Counted,
     Names { number, first_identifier }: Names,
@@ -301,6 +301,7 @@ pub(crate) fn record(
         first_identifier,
         received_origin: origin.read,
         sent_origin: origin.written,
+        hold_seconds: u32::try_from(hold_time.as_secs()).unwrap_or(0),
     }
     .encode_to_vec()
 }

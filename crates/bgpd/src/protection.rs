@@ -1,6 +1,9 @@
 //! Sessions that are to outlive this process: their place in the replication log.
 
-use std::{rc::Rc, time::Instant};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use holdfast_bgp_pipeline::Pipeline;
 use holdfast_nsr::{Holding, Log, Relief, SessionUsage, Standing};
@@ -20,6 +23,11 @@ pub(crate) struct Protection {
     unparsed: (usize, u64),
     /// The connection that came into the log with that message.
     begun: Option<Key>,
+}
+
+/// The one that was agreed on; zero: none.
+fn hold_time(slot: &Slot) -> Duration {
+    slot.session.negotiated().map(|agreed| agreed.hold_time).unwrap_or_default()
 }
 
 impl Protection {
@@ -57,7 +65,7 @@ impl Protection {
         let record = |slot: &Slot, number| {
             let (frozen, names) = (frozen.to_bytes(), Names { number, first_identifier: 0 });
             nonstop::record(
-                &slot.neighbor.location,
+                (&slot.neighbor.location, hold_time(slot)),
                 slot.configuration(),
                 counted.clone(),
                 names,
@@ -93,7 +101,7 @@ impl Protection {
         let (counted, progress) = (connection.counted(), held.progress());
         let names = Names { number: slot.number, first_identifier };
         let record = nonstop::record(
-            &slot.neighbor.location,
+            (&slot.neighbor.location, hold_time(slot)),
             slot.configuration(),
             counted,
             names,

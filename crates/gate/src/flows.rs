@@ -7,7 +7,7 @@
 //! |---|---|---|---|---|
 //! | unknown: no SYN was seen, and it is not older than the gate | begins one | dropped | dropped | dropped |
 //! | unknown, without a lease | dropped | dropped | dropped | dropped |
-//! | open, without a slot, or older than the gate | passes | passes | passes | passes, and ends it |
+//! | open, without a slot, or older than the gate | passes | passes | passes | passes; the first to make room |
 //! | gated | passes | leaves when the watermarks cover it | held until it is open | dropped |
 //! | gated, without a lease | passes | dropped | dropped | dropped |
 //! | closed | dropped | dropped | dropped | dropped |
@@ -33,7 +33,7 @@ use holdfast_types::HashKey;
 use self::flow::{Beginning, Flow, Held, is_held_already, is_same, may_leave, thin};
 use crate::{Claim, Connection, Marks, Record, Segment, nfnetlink::Verdict};
 
-/// Most connections of a queue. Finished ones, then those of which nothing but a SYN was seen, then the oldest that are open, make
+/// Most connections of a queue. Finished ones, then those of which nothing but a SYN was seen, then the newest that are open, make
 /// room for others.
 pub const MOST_FLOWS: usize = 16_384;
 /// Most segments that are held of one connection.
@@ -305,10 +305,12 @@ impl Flows {
     ) {
         let gate = self.gate(number, marks, lease);
         let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        let before = flow.beginning;
-        let offsets = flow.offsets(segment);
-        let has_learned = flow.beginning != before || flow.handshake;
-        flow.handshake = false;
+        let (before, is_reset) = (flow.beginning, segment.is_rst());
+        // The numbers of a reset are those of the segment that it answers: anybody's.
+        let offsets = if is_reset { None } else { flow.offsets(segment) };
+        let goes_on = flow.finished && segment.payload > 0 && !segment.is_fin();
+        let has_learned = flow.beginning != before || goes_on || (flow.handshake && !is_reset);
+        (flow.handshake, flow.finished) = (flow.handshake && is_reset, flow.finished && !goes_on);
         if has_learned {
             self.change(number);
         }
@@ -316,10 +318,9 @@ impl Flows {
             Gate::Open => {
                 self.counts.accepted += 1;
                 verdicts.push((packet, Verdict::Accept));
-                self.pass(number, offsets.map(|(ack, _, end)| (ack, end)), segment.is_fin());
-                if segment.is_rst() {
-                    self.end(number, marks, verdicts);
-                }
+                // After a reset the connection may go on: the kernel answers a wrong segment of a handshake so.
+                let ends = segment.is_fin() || segment.is_rst();
+                self.pass(number, offsets.map(|(ack, _, end)| (ack, end)), ends);
                 return;
             }
             Gate::Closed => self.counts.closed += 1,

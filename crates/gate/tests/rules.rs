@@ -85,9 +85,29 @@ fn a_fin_waits_for_the_end_of_the_session_and_a_reset_never_leaves() {
     scene.release();
     assert_eq!(scene.take(), "+1 +3");
     scene.send(1, "RA", seq(1), ack(0), 0);
-    assert_eq!((scene.take().as_str(), scene.flows.len()), ("+5", 0));
     scene.send(1, "A", seq(1), ack(0), 0);
-    assert_eq!(scene.take(), "-6", "it is not known any more");
+    assert_eq!(scene.take(), "+5 +6", "of an open one everything leaves");
+}
+
+/// The kernel answers a wrong segment of a handshake with a reset, and the connection comes up all the same.
+#[test]
+fn a_reset_does_not_end_what_goes_on() {
+    for we_dial in [false, true] {
+        let mut scene = Scene::new();
+        match we_dial {
+            true => drop(scene.send(1, "S", 100, 0, 0)),
+            false => scene.accept(1, 100, 200),
+        }
+        // Numbers that somebody else has chosen.
+        scene.send(1, "R", 77_777, 0, 0);
+        scene.send(1, "RA", 88_888, 99_999, 0);
+        scene.send(1, "A", 101, 201, 0);
+        let claim = scene.claim(0, 1, SlotState::Gated, (0, 0));
+        scene.release();
+        scene.send(1, "A", 101, 201, 30);
+        assert_eq!((scene.take().as_str(), scene.marks().wanted(claim)), ("+0 +1 +2 +3", Some((0, 30))));
+        assert_eq!(scene.marks().numbers(claim), Some((100, 200)));
+    }
 }
 
 #[test]

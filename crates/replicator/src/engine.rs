@@ -21,6 +21,7 @@ use holdfast_api::replicator::v1::{Configuration, OnLoss};
 use holdfast_gate::{BadMarks, Marks, Side, SlotState};
 use holdfast_store::redis::Keys;
 use holdfast_sys::memory::SharedMemory;
+use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -56,7 +57,7 @@ pub(crate) struct Engine {
     stepping_down_since: Option<Instant>,
     /// `bgp` is to be told to end its sessions.
     must_end_sessions: bool,
-    /// That another router has the lease was said.
+    /// Why there is no lease was said.
     has_said_lease: bool,
     /// The tables that the store has had as a whole since it was begun.
     whole: BTreeSet<usize>,
@@ -67,6 +68,8 @@ pub(crate) struct Engine {
     probed_at: Option<Instant>,
     /// Since when the store is asked what it has, or claimed.
     asked_at: Option<Instant>,
+    /// When what it has not confirmed was sent once more.
+    sent_again_at: Option<Instant>,
     /// The keeper has said all that it has.
     pub(crate) is_complete: bool,
     is_swept: bool,
@@ -138,6 +141,7 @@ impl Engine {
             retries: 0,
             probed_at: None,
             asked_at: None,
+            sent_again_at: None,
             is_complete: false,
             is_swept: false,
             has_news: false,
@@ -271,6 +275,7 @@ impl Engine {
                 Ok(None) => {
                     warn!(event = "lease-elsewhere", "another router has the lease: no session begins here");
                 }
+                Err(_) if std::mem::replace(&mut self.has_said_lease, true) => {}
                 Err(error) => error!(event = "lease-failed", "the file of the lease cannot be used: {error}"),
             }
         }
@@ -333,7 +338,28 @@ impl Engine {
 
     /// How long sessions wait for a store that is away.
     fn store_timeout(&self) -> Duration {
-        Duration::from_millis(self.configuration.store_timeout_milliseconds.into())
+        let configured = Duration::from_millis(self.configuration.store_timeout_milliseconds.into());
+        // Peers may have asked for shorter hold times than are configured here.
+        let agreed = self.tables.iter().filter_map(Table::shortest_hold_time).min();
+        let agreed = agreed.filter(|_| !self.configuration.store_timeout_is_said);
+        agreed.map_or(configured, |agreed| configured.min(agreed / 3))
+    }
+
+    /// The store has had a router of a higher epoch, and the lease is ours: its file does not know of that one any more, as after a
+    /// restart of the machine. Whether there is a higher epoch.
+    pub(super) fn raise_epoch(&mut self, there: u64) -> bool {
+        let raised = self.files.first().and_then(|file| Lease::raise(file, there).ok().flatten());
+        let Some(lease) = raised.filter(|_| self.lease.is_some()) else { return false };
+        info!(event = "lease-taken", epoch = lease.epoch(), "the store has had later epochs than the file");
+        self.lease = Some(lease);
+        self.writer = Writer::new(lease.epoch(), random());
+        true
+    }
+
+    /// Classes of the processes that speak BGP, one for each table.
+    pub(crate) fn speakers(&self) -> Vec<String> {
+        let vrf = |table: &Table| Some(table.vrf.clone()).filter(|vrf| !vrf.is_empty());
+        self.tables.iter().map(|table| scoped("bgp", vrf(table).as_deref())).collect()
     }
 
     /// Frees slots of sessions that have ended while no replicator ran.

@@ -36,7 +36,18 @@ impl Lease {
         let mut before = [0; 8];
         let read = pread(&file, &mut before, 0)?;
         // An empty file is a new one.
-        let epoch = if read == before.len() { u64::from_le_bytes(before) } else { 0 } + 1;
+        let epoch = if read == before.len() { u64::from_le_bytes(before) } else { 0 };
+        let epoch = epoch.checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
+        let written = pwrite(&file, &epoch.to_le_bytes(), 0)?;
+        (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
+    }
+
+    /// Counts on from an epoch that the store has had, with the lock held; `None`: there is no higher one.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn raise(file: impl AsFd, there: u64) -> io::Result<Option<Self>> {
+        let Some(epoch) = there.checked_add(1) else { return Ok(None) };
         let written = pwrite(&file, &epoch.to_le_bytes(), 0)?;
         (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
     }
@@ -72,6 +83,11 @@ mod tests {
         drop(first);
         let later = Lease::take(&second).expect("a file").expect("free");
         assert_eq!(later.epoch(), 2);
+        let raised = Lease::raise(&second, 40).expect("a file").expect("a higher one");
+        assert_eq!((raised.epoch(), Lease::raise(&second, u64::MAX).expect("a file")), (41, None));
+        drop(second);
+        let third = open();
+        assert_eq!(Lease::take(&third).expect("a file").map(Lease::epoch), Some(42), "it stays so");
         let until = lease.until();
         assert!(later.until() >= until);
         std::fs::remove_file(&path).expect("removed");

@@ -79,11 +79,12 @@ impl Protection {
             _ if known.is_fenced => Self::Fenced,
             _ if known.is_whole && known.silent < SILENCE => Self::Full,
             Self::SteppingDown if known.have_ended => Self::SteppedDown,
-            Self::Beginning | Self::Degraded | Self::SteppingDown | Self::SteppedDown => self,
+            Self::Degraded | Self::SteppingDown | Self::SteppedDown => self,
+            Self::Beginning if known.silent < known.limit => self,
             Self::Full | Self::Waiting if known.silent < SILENCE => self,
             Self::Full | Self::Waiting if known.silent < known.limit => Self::Waiting,
-            Self::Full | Self::Waiting if known.steps_down => Self::SteppingDown,
-            Self::Full | Self::Waiting => Self::Degraded,
+            Self::Beginning | Self::Full | Self::Waiting if known.steps_down => Self::SteppingDown,
+            Self::Beginning | Self::Full | Self::Waiting => Self::Degraded,
         }
     }
 }
@@ -142,7 +143,11 @@ mod tests {
                 }
             }
         }
-        for given_up in [Protection::Degraded, Protection::SteppedDown, Protection::Beginning] {
+        for (silent, after) in [(9999, Protection::Beginning), (10_000, Protection::Degraded)] {
+            let known = Known { is_whole: false, ..known(silent) };
+            assert_eq!(Protection::Beginning.after(known), after, "a store that was never there");
+        }
+        for given_up in [Protection::Degraded, Protection::SteppedDown] {
             let known = Known { is_whole: false, steps_down: true, ..known(1_000_000) };
             assert_eq!(given_up.after(known), given_up, "until the store has everything");
         }

@@ -5,7 +5,7 @@ use std::{
     io,
     net::Ipv6Addr,
     os::fd::{AsFd, OwnedFd},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use holdfast_api::{bgp::v1::HeldSession, stored::v1 as stored};
@@ -127,6 +127,8 @@ pub(crate) struct Table {
     confirmed: BTreeMap<SessionId, Mark>,
     /// Of each session the offsets at which its socket began to count.
     origins: BTreeMap<SessionId, (u64, u64)>,
+    /// The hold times that were agreed on; none where there is none.
+    hold_times: BTreeMap<SessionId, Duration>,
 }
 
 /// The words of a key of the keeper: which descriptor of which table.
@@ -152,6 +154,7 @@ impl Table {
             slots: BTreeMap::new(),
             confirmed: BTreeMap::new(),
             origins: BTreeMap::new(),
+            hold_times: BTreeMap::new(),
         }
     }
 
@@ -297,6 +300,11 @@ impl Table {
         }
     }
 
+    /// The shortest hold time of its sessions; `None`: none has one.
+    pub(crate) fn shortest_hold_time(&self) -> Option<Duration> {
+        self.hold_times.values().min().copied()
+    }
+
     /// Whether no session has a slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -329,6 +337,7 @@ impl Table {
             }
             self.confirmed.remove(&id);
             self.origins.remove(&id);
+            self.hold_times.remove(&id);
             if let Some(log) = &mut self.log {
                 log.copier.set_socket(id, None);
             }
@@ -341,6 +350,9 @@ impl Table {
                 && let Ok(held) = HeldSession::decode(&*record)
             {
                 self.origins.insert(id, (held.received_origin, held.sent_origin));
+                if held.hold_seconds > 0 {
+                    self.hold_times.insert(id, Duration::from_secs(held.hold_seconds.into()));
+                }
             }
             let claim = match self.slots.entry(id) {
                 Entry::Occupied(entry) => *entry.get(),
@@ -359,13 +371,15 @@ impl Table {
             let is_able = marks.gating(claim) == Gating::Able;
             let Some((now, _, _)) = marks.watermarks(claim) else { continue };
             let wanted = match (offsets, state) {
+                // Whoever must say nothing says nothing, whether the store has the session or not.
+                (_, SlotState::Closed) => SlotState::Closed,
                 _ if !is_able => SlotState::Open,
                 (Some((received, sent)), state) => {
                     marks.set_watermarks(claim, received, sent);
                     state
                 }
                 // Of one that was gated the store has had something: it waits.
-                (None, SlotState::Gated | SlotState::Closed) if now != SlotState::Open => now,
+                (None, SlotState::Gated) if now != SlotState::Open => now,
                 (None, _) => SlotState::Open,
             };
             if now != wanted {

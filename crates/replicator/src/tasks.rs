@@ -133,8 +133,7 @@ impl Tasks {
             let now = Instant::now();
             let more = self.engine.borrow_mut().turn(now);
             if self.engine.borrow_mut().must_end_sessions() {
-                let this = Rc::clone(&self);
-                spawn_task(async move { this.end_sessions().await });
+                self.end_sessions();
             }
             if self.engine.borrow_mut().must_ring() {
                 // Full: it rings already.
@@ -163,11 +162,19 @@ impl Tasks {
     }
 
     /// Has `bgp` end its sessions with a Cease. Whoever does not answer has their segments dropped a little later.
-    async fn end_sessions(&self) {
+    fn end_sessions(self: &Rc<Self>) {
+        let speakers = self.engine.borrow().speakers();
+        for class in speakers {
+            let this = Rc::clone(self);
+            spawn_task(async move { this.end_sessions_of(&class).await });
+        }
+    }
+
+    async fn end_sessions_of(&self, class: &str) {
         let text = "the store that protects this session is away";
         let request = ClearRequest { peer: "*".into(), text: text.into(), ..ClearRequest::default() };
         let ended = async {
-            let bgp: BgpClient = self.resolver.wait_for(OWNER).await?;
+            let bgp: BgpClient = self.resolver.wait_for(class).await?;
             bgp.clear(request).await
         };
         match timeout(END_LIMIT, ended).await {

@@ -72,6 +72,8 @@ pub(crate) enum Outcome {
     Reconnect(Trouble),
     /// Another router has taken over.
     Fenced,
+    /// A router with this epoch had claimed it before this one has written everything.
+    Overtaken(u64),
 }
 
 #[derive(Debug)]
@@ -106,6 +108,8 @@ pub(crate) struct Writer {
     /// How often everything was written anew after the first time.
     losses: u64,
     has_written: bool,
+    /// The store, when it was asked last, did not have what it had confirmed.
+    has_lost: bool,
     /// What is there is of no use.
     rewrites: bool,
     held: u64,
@@ -132,6 +136,7 @@ impl Writer {
             useless: Vec::new(),
             losses: 0,
             has_written: false,
+            has_lost: false,
             rewrites: false,
             held: 0,
             copied: BTreeMap::new(),
@@ -253,6 +258,11 @@ impl Writer {
         self.sent.iter().map(|sent| &sent.request)
     }
 
+    /// Whether everything is written anew because the store has lost something.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost
+    }
+
     /// The store has answered.
     pub(crate) fn answered(&mut self, answer: Result<Answer, Failure>) -> Outcome {
         match answer {
@@ -261,7 +271,7 @@ impl Writer {
                 (Phase::Asking, Answer::State(state)) => self.state(state),
                 (Phase::Whole, Answer::State(state)) if self.probed.take().is_some() => match state {
                     Some(state) if self.is_ours(&state) => Outcome::Confirmed(Vec::new()),
-                    Some(state) if state.epoch > self.epoch => self.fence(),
+                    Some(state) if state.epoch > self.epoch => self.fence(state.epoch),
                     Some(_) | None => Outcome::Reconnect(Trouble::Lost),
                 },
                 // There were too many: first the others go.
@@ -280,14 +290,14 @@ impl Writer {
                     self.sent.clear();
                     self.copied.clear();
                     (self.adopts, self.rewrites) = (false, false);
-                    self.losses += u64::from(self.has_written);
+                    self.losses += u64::from(self.has_lost);
                     Outcome::Restart
                 }
                 (Phase::Copying | Phase::Whole, Answer::Applied(applied)) => {
                     self.held = applied.octets;
                     self.confirm(applied.sequence)
                 }
-                (_, Answer::Refused(Refused::Epoch { there })) if there > self.epoch => self.fence(),
+                (_, Answer::Refused(Refused::Epoch { there })) if there > self.epoch => self.fence(there),
                 (_, Answer::Refused(refused)) => {
                     match refused {
                         // What is there is found out, and decides; or there will be room again.
@@ -302,18 +312,30 @@ impl Writer {
         }
     }
 
-    fn fence(&mut self) -> Outcome {
+    /// Another router has claimed the store: after this one, or before it has ever had everything from this one.
+    fn fence(&mut self, there: u64) -> Outcome {
+        match self.has_written {
+            true => {
+                self.give_up();
+                Outcome::Fenced
+            }
+            false => Outcome::Overtaken(there),
+        }
+    }
+
+    /// Writes nothing any more.
+    pub(crate) fn give_up(&mut self) {
         self.phase = Phase::Fenced;
-        Outcome::Fenced
     }
 
     fn state(&mut self, state: Option<State>) -> Outcome {
+        self.has_lost = self.has_written && !state.as_ref().is_some_and(|state| self.is_ours(state));
         let Some(state) = state else {
             self.useless.clear();
             return self.claim(self.fresh.wrapping_add(self.losses) & ((1 << 53) - 1), true, 1);
         };
         if state.epoch > self.epoch {
-            return self.fence();
+            return self.fence(state.epoch);
         }
         if self.rewrites || !self.is_ours(&state) {
             let never_counted = |generation: &u64| Some(*generation) != state.counts;

@@ -72,7 +72,8 @@ impl Flows {
         }
     }
 
-    /// Forgets a connection that is finished, or of which nothing but a SYN was seen; if there is none, the oldest that are open.
+    /// Forgets a connection that is finished, or of which nothing but a SYN was seen; if there is none, the newest that are
+    /// open: whoever begins many does not end those that have lasted.
     pub(super) fn make_room(&mut self, verdicts: &mut Verdicts) -> bool {
         while let Some((number, birth)) = self.expendable.pop_front() {
             let is_expendable = |flow: &&Flow| {
@@ -96,7 +97,7 @@ impl Flows {
                 Some((flow.birth, number as u32))
             })
             .collect();
-        open.sort_unstable();
+        open.sort_unstable_by_key(|(birth, _)| std::cmp::Reverse(*birth));
         open.truncate(FORGOTTEN_AT_ONCE);
         for (_, number) in &open {
             self.counts.forgotten += 1;

@@ -40,7 +40,9 @@ impl Engine {
             Phase::Down | Phase::Copying | Phase::Whole | Phase::Fenced => self.asked_at = None,
         }
         // A store of this host is never silent, only busy.
-        let since = self.asked_at.or_else(|| self.writer.oldest()).filter(|_| self.server.is_some());
+        // What was sent over the connection before has had its time there.
+        let oldest = self.writer.oldest().map(|at| self.sent_again_at.map_or(at, |again| again.max(at)));
+        let since = self.asked_at.or(oldest).filter(|_| self.server.is_some());
         let limit = (self.store_timeout() / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE);
         if since.is_some_and(|since| now.duration_since(since) >= limit) {
             self.asked_at = None;
@@ -136,6 +138,7 @@ impl Engine {
                     self.batches += 1;
                     (self.trouble, self.retries) = (None, 0);
                 } else if let Some(way) = &mut self.way {
+                    self.sent_again_at = Some(now);
                     // A store that says what it has may refuse to take more.
                     self.writer.again().for_each(|request| way.ask(request));
                 }
@@ -143,7 +146,7 @@ impl Engine {
             Outcome::Restart => {
                 self.whole.clear();
                 self.tables.iter_mut().for_each(Table::restart);
-                if self.writer.losses() > 0 {
+                if self.writer.has_lost() {
                     warn!(
                         event = "store-anew",
                         "everything is written anew: the store does not have what it had confirmed"
@@ -151,7 +154,9 @@ impl Engine {
                 }
             }
             Outcome::Reconnect(trouble) => self.reconnect(Some(trouble), now),
-            Outcome::Fenced => {
+            Outcome::Overtaken(there) if self.raise_epoch(there) => self.reconnect(None, now),
+            Outcome::Fenced | Outcome::Overtaken(_) => {
+                self.writer.give_up();
                 error!(
                     event = "fenced",
                     "another router has claimed the store: nothing leaves this one any more"

@@ -534,7 +534,46 @@ fn another_log_is_copied_anew_under_the_names_of_the_one_before() {
     assert_eq!(world.states(), [], "their slots are free");
     world.session(0);
     world.settle();
-    assert_eq!((world.states(), world.engine.writer.losses()), (vec![SlotState::Gated], 1));
+    assert_eq!((world.states(), world.engine.writer.losses()), (vec![SlotState::Gated], 0));
     assert_eq!(world.objects("0/s/1"), 5, "session, record, socket and two ranges");
     assert_eq!(world.objects("0/s/2"), 0);
+}
+
+#[test]
+fn what_is_sent_once_more_has_its_time_for_an_answer() {
+    let mut world = World::new(&[""]);
+    let id = world.session(0);
+    world.settle();
+    world.answers(Some(0));
+    world.say(0, id, 10);
+    for _ in 0..100 {
+        world.after(100);
+    }
+    // It says what it has, and takes a while for the rest.
+    world.answers(Some(1));
+    world.after(1000);
+    let tried = world.script.borrow().tried.len();
+    for _ in 0..5 {
+        world.after(100);
+    }
+    assert_eq!(world.script.borrow().tried.len(), tried, "the connection stays");
+    world.answers(None);
+    world.after(1);
+    assert_eq!((world.engine.protection, world.views()[0].sent), (Protection::Full, 60));
+}
+
+/// The file of the lease went with a restart of the machine, and the store is as it was.
+#[test]
+fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
+    let mut world = World::new(&[""]);
+    let claim = Claim { incarnation: 9, is_empty: true, epoch: 40, generation: 1 };
+    let mut script = world.script.borrow_mut();
+    script.store.ask(Request::Claim(claim)).expect("room");
+    while script.store.work() {}
+    script.store.cut();
+    drop(script);
+    world.session(0);
+    world.settle();
+    assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
+    assert_eq!(Lease::take(&world.lease).expect("a file").map(Lease::epoch), Some(42), "it stays so");
 }

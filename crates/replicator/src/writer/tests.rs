@@ -130,7 +130,7 @@ impl World {
             }
             Outcome::Restart => self.copied = 0,
             Outcome::Reconnect(_) => self.connect(),
-            Outcome::Fenced => panic!("there is no other writer"),
+            Outcome::Fenced | Outcome::Overtaken(_) => panic!("there is no other writer"),
         }
     }
 

@@ -335,7 +335,10 @@ impl Host {
                 self.trouble = Some(trouble);
                 self.connect(store);
             }
-            Outcome::Fenced => assert!(!self.lease, "nobody else has claimed the store"),
+            Outcome::Fenced | Outcome::Overtaken(_) => {
+                self.writer.give_up();
+                assert!(!self.lease, "nobody else has claimed the store");
+            }
         }
     }
 }
