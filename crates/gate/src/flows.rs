@@ -173,7 +173,7 @@ impl Flows {
     pub fn add_older(&mut self, connection: Connection) {
         let connection = Connection { vrf: self.vrf, ..connection };
         if !self.index.contains_key(&connection) {
-            self.begin(connection, Beginning::Older, &mut Vec::new());
+            self.begin(connection, Beginning::Older);
         }
     }
 
@@ -276,7 +276,7 @@ impl Flows {
                 if let Some(number) = known {
                     self.begin_anew(number, beginning, marks, verdicts);
                     Verdict::Accept
-                } else if self.begin(connection, beginning, verdicts) {
+                } else if self.begin(connection, beginning) {
                     Verdict::Accept
                 } else {
                     self.counts.bound += 1;

@@ -59,6 +59,8 @@ pub(crate) struct Engine {
     must_end_sessions: bool,
     /// Why there is no lease was said.
     has_said_lease: bool,
+    /// The epoch of the store was higher once.
+    has_raised: bool,
     /// The tables that the store has had as a whole since it was begun.
     whole: BTreeSet<usize>,
     /// Since when the store has not had everything.
@@ -135,6 +137,7 @@ impl Engine {
             stepping_down_since: None,
             must_end_sessions: false,
             has_said_lease: false,
+            has_raised: false,
             whole: BTreeSet::new(),
             not_whole_since: None,
             retry_at: None,
@@ -346,10 +349,14 @@ impl Engine {
     }
 
     /// The store has had a router of a higher epoch, and the lease is ours: its file does not know of that one any more, as after a
-    /// restart of the machine. Whether there is a higher epoch.
+    /// restart of the machine. Whether this router goes on behind it.
     pub(super) fn raise_epoch(&mut self, there: u64) -> bool {
+        // Once: of two routers without a common file of the lease, one has to give way.
+        if self.lease.is_none() || std::mem::replace(&mut self.has_raised, true) {
+            return false;
+        }
         let raised = self.files.first().and_then(|file| Lease::raise(file, there).ok().flatten());
-        let Some(lease) = raised.filter(|_| self.lease.is_some()) else { return false };
+        let Some(lease) = raised else { return false };
         info!(event = "lease-taken", epoch = lease.epoch(), "the store has had later epochs than the file");
         self.lease = Some(lease);
         self.writer = Writer::new(lease.epoch(), random());

@@ -22,6 +22,9 @@ pub(crate) struct Lease {
     epoch: u64,
 }
 
+/// No machine has so many routers: what a store says beyond is no reason to count on from there.
+const MOST_EPOCH: u64 = 1 << 53;
+
 impl Lease {
     /// Takes it; `None` while another router has it.
     ///
@@ -42,12 +45,12 @@ impl Lease {
         (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
     }
 
-    /// Counts on from an epoch that the store has had, with the lock held; `None`: there is no higher one.
+    /// Counts on from an epoch that the store has had, with the lock held; `None`: no router has counted so far.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn raise(file: impl AsFd, there: u64) -> io::Result<Option<Self>> {
-        let Some(epoch) = there.checked_add(1) else { return Ok(None) };
+        let Some(epoch) = there.checked_add(1).filter(|epoch| *epoch <= MOST_EPOCH) else { return Ok(None) };
         let written = pwrite(&file, &epoch.to_le_bytes(), 0)?;
         (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
     }
@@ -84,7 +87,10 @@ mod tests {
         let later = Lease::take(&second).expect("a file").expect("free");
         assert_eq!(later.epoch(), 2);
         let raised = Lease::raise(&second, 40).expect("a file").expect("a higher one");
-        assert_eq!((raised.epoch(), Lease::raise(&second, u64::MAX).expect("a file")), (41, None));
+        assert_eq!(raised.epoch(), 41);
+        for absurd in [MOST_EPOCH, u64::MAX] {
+            assert_eq!(Lease::raise(&second, absurd).expect("a file"), None);
+        }
         drop(second);
         let third = open();
         assert_eq!(Lease::take(&third).expect("a file").map(Lease::epoch), Some(42), "it stays so");

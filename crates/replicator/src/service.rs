@@ -7,7 +7,7 @@ use holdfast_gate::SlotState;
 use holdfast_sys::clock;
 use holdfast_xrl::{CallContext, XrlError};
 
-use crate::{engine::Engine, replicator::Replicator, tasks::Tasks, writer::Phase};
+use crate::{engine::Engine, replicator::Replicator, table::octets, tasks::Tasks, writer::Phase};
 
 /// Serves `replicator.v1`.
 pub(crate) struct ReplicatorService {
@@ -81,13 +81,7 @@ fn sessions(engine: &mut Engine) -> Vec<SessionStatus> {
         sessions.into_iter().map(|session| SessionStatus {
             vrf: table.vrf.clone(),
             session: session.id.0,
-            remote_address: session
-                .remote
-                .map(|address| match address.to_ipv4_mapped() {
-                    Some(address) => address.octets().to_vec(),
-                    None => address.octets().to_vec(),
-                })
-                .unwrap_or_default(),
+            remote_address: session.remote.map(octets).unwrap_or_default(),
             gate: match session.state {
                 None | Some(SlotState::Free) => "",
                 Some(SlotState::Open) => "open",

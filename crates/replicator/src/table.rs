@@ -485,17 +485,21 @@ fn connection(socket: &OwnedFd, vrf: u32) -> io::Result<Connection> {
     Ok(Connection::new(local, remote, vrf))
 }
 
-/// A socket as the store has it.
-fn to_store(connection: &Connection, zeros: (u32, u32), agreed: &repair::Agreed) -> stored::Socket {
-    let address = |address: Ipv6Addr| match address.to_ipv4_mapped() {
+/// An address as messages have it: 4 octets, or 16.
+pub(crate) fn octets(address: Ipv6Addr) -> Vec<u8> {
+    match address.to_ipv4_mapped() {
         Some(address) => address.octets().to_vec(),
         None => address.octets().to_vec(),
-    };
+    }
+}
+
+/// A socket as the store has it.
+fn to_store(connection: &Connection, zeros: (u32, u32), agreed: &repair::Agreed) -> stored::Socket {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     stored::Socket {
-        local_address: address(connection.local),
+        local_address: octets(connection.local),
         local_port: connection.local_port.into(),
-        remote_address: address(connection.remote),
+        remote_address: octets(connection.remote),
         remote_port: connection.remote_port.into(),
         sent_zero: zeros.0,
         received_zero: zeros.1,

@@ -131,7 +131,7 @@ impl Flows {
     ) -> Option<u32> {
         match known {
             Some(number) => self.begin_anew(number, beginning, Some(marks), verdicts),
-            None => drop(self.begin(connection, beginning, verdicts)),
+            None => drop(self.begin(connection, beginning)),
         }
         let number = self.index.get(&connection).copied()?;
         let flow = self.flow_mut(number)?;

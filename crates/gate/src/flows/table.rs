@@ -8,13 +8,8 @@ use crate::{Connection, Marks, nfnetlink::Verdict};
 
 impl Flows {
     /// A new connection; false: there is no room.
-    pub(super) fn begin(
-        &mut self,
-        connection: Connection,
-        beginning: Beginning,
-        verdicts: &mut Verdicts,
-    ) -> bool {
-        if self.index.len() >= MOST_FLOWS && !self.make_room(verdicts) {
+    pub(super) fn begin(&mut self, connection: Connection, beginning: Beginning) -> bool {
+        if self.index.len() >= MOST_FLOWS && !self.make_room() {
             return false;
         }
         self.births += 1;
@@ -56,17 +51,15 @@ impl Flows {
         self.change(number);
     }
 
-    pub(super) fn end(&mut self, number: u32, marks: Option<&Marks<'_>>, verdicts: &mut Verdicts) {
+    /// Forgets one that has no slot, and of which nothing is held.
+    fn forget(&mut self, number: u32) {
         let Some(flow) = self.flows.get_mut(number as usize).and_then(Option::take) else { return };
         self.index.remove(&flow.connection);
         self.free.push(number);
-        self.held -= flow.held.len();
-        self.counts.closed += flow.held.len() as u64;
-        verdicts.extend(flow.held.iter().map(|held| (held.packet, Verdict::Drop)));
+        self.counts.forgotten += 1;
         if flow.is_holding {
             self.holding.retain(|other| *other != number);
         }
-        self.leave_slot(number, flow.claim.filter(|_| flow.bound), marks);
         if !flow.is_changed {
             self.changed.push(number);
         }
@@ -74,7 +67,7 @@ impl Flows {
 
     /// Forgets a connection that is finished, or of which nothing but a SYN was seen; if there is none, the newest that are
     /// open: whoever begins many does not end those that have lasted.
-    pub(super) fn make_room(&mut self, verdicts: &mut Verdicts) -> bool {
+    fn make_room(&mut self) -> bool {
         while let Some((number, birth)) = self.expendable.pop_front() {
             let is_expendable = |flow: &&Flow| {
                 flow.birth == birth
@@ -83,8 +76,7 @@ impl Flows {
                     && flow.held.is_empty()
             };
             if self.flow(number).filter(is_expendable).is_some() {
-                self.counts.forgotten += 1;
-                self.end(number, None, verdicts);
+                self.forget(number);
                 return true;
             }
         }
@@ -100,8 +92,7 @@ impl Flows {
         open.sort_unstable_by_key(|(birth, _)| std::cmp::Reverse(*birth));
         open.truncate(FORGOTTEN_AT_ONCE);
         for (_, number) in &open {
-            self.counts.forgotten += 1;
-            self.end(*number, None, verdicts);
+            self.forget(*number);
         }
         !open.is_empty()
     }

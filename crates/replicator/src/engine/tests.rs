@@ -576,4 +576,5 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     world.settle();
     assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
     assert_eq!(Lease::take(&world.lease).expect("a file").map(Lease::epoch), Some(42), "it stays so");
+    assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
 }

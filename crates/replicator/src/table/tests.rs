@@ -114,6 +114,16 @@ fn a_slot_says_what_may_leave_as_soon_as_the_gate_can_hold_it() {
     assert_eq!(lacks(&table, Gating::Able), Some(Unprotected::NotCopied));
     table.gate(&marks, SlotState::Gated);
     assert_eq!(marks.view(0).expect("a slot").state, SlotState::Open, "the store does not have it");
+    for (gating, state) in [
+        (Gating::Older, SlotState::Closed),
+        (Gating::Older, SlotState::Open),
+        (Gating::Able, SlotState::Closed),
+        (Gating::Able, SlotState::Open),
+    ] {
+        marks.set_gating(claim, gating);
+        table.gate(&marks, state);
+        assert_eq!(marks.view(0).expect("a slot").state, state, "whoever is to say nothing says nothing");
+    }
     copy(&mut table);
     let mark = table.copier().expect("a log").mark(id).expect("copied");
     table.confirmed(mark, &marks);
