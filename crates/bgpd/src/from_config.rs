@@ -19,6 +19,8 @@ const SYNC_LIMIT_SECONDS: u32 = 120;
 pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.bgp.is_some(),
     is_replaced: |old, new| birth(old) != birth(new) || has_other_rules(old, new),
+    // Sessions of another router are put into its place before.
+    waits_for: |config| config.store.is_some().then_some("replicator"),
     requests,
     ..ConfigReader::NOTHING
 };

@@ -22,6 +22,7 @@ mod profile;
 mod router;
 mod schema;
 mod show;
+mod takeover;
 mod text;
 mod upgrade;
 mod vtysh;
@@ -122,6 +123,8 @@ pub enum Command {
     Configure(configure::Configure),
     /// Replaces the running router's binary, process by process; sessions and routes stay.
     Upgrade(upgrade::Upgrade),
+    /// Says which router has the sessions, where routers cannot find it out.
+    Takeover(takeover::Takeover),
     /// Makes and shows the keys and certificates that routers prove themselves with; no router is needed.
     Keys(keys::Keys),
     /// Makes keys of BGPsec routers, with requests and test certificates; no router is needed.
@@ -237,6 +240,7 @@ impl Command {
             Self::Diff(diff) => diff.options.json,
             Self::Configure(configure) => configure.options.json,
             Self::Upgrade(upgrade) => upgrade.options.json,
+            Self::Takeover(takeover) => takeover.options.json,
             Self::Keys(keys) => keys.wants_json(),
             Self::Keygen(keygen) => keygen.wants_json(),
             Self::Bgpsec(bgpsec) => bgpsec.wants_json(),
@@ -274,6 +278,9 @@ impl Command {
             Self::Diff(diff) => diff.run(out),
             Self::Configure(configure) => configure.run(schema, out),
             Self::Upgrade(upgrade) => upgrade.run(out),
+            Self::Takeover(takeover) => router::with(&takeover.options.runtime_dir.clone(), async |router| {
+                takeover.run(&router, out).await
+            }),
             Self::Keys(keys) => keys.run(out),
             Self::Keygen(keygen) => keygen.run(out),
             Self::Bgpsec(bgpsec) => bgpsec.run(out),

@@ -60,6 +60,9 @@ struct Run {
     /// The directory for the operator's socket; made if missing.
     #[arg(long, value_name = "DIR", env = "HOLDFAST_RUNTIME_DIR", default_value = holdfast_cli::DEFAULT_RUNTIME_DIR)]
     runtime_dir: PathBuf,
+    /// Wait for the sessions of the router that has them, and take them over when its lease ends.
+    #[arg(long)]
+    standby: bool,
 }
 
 /// What every router has: started by its keeper, never by hand.
@@ -149,6 +152,7 @@ impl Run {
             log_format: config.log.format.name().into(),
             sandbox: holdfast_manager::sandbox("manager", &config, &parts.processes),
             first_user: config.sandbox.first_user,
+            standby: self.standby,
         };
         drop(config);
         ended(holdfast_keeper::run(options, parts.processes))

@@ -69,6 +69,7 @@ impl Handed {
             log_format: state.log_format.clone(),
             sandbox: state.sandbox.clone().unwrap_or_default(),
             first_user: state.first_user,
+            standby: state.standby,
         };
         Ok(Self { options, lock: descriptors.remove(0), state, descriptors })
     }
@@ -225,6 +226,7 @@ impl Keeper {
             sandbox: Some(self.manager_sandbox()),
             hang_limit_milliseconds: Some(milliseconds(self.hangs.borrow().limit())),
             first_user: self.options.first_user,
+            standby: self.options.standby,
         };
         let mut descriptors = vec![self.lock.as_fd()];
         descriptors.extend(channels.iter().map(AsFd::as_fd));

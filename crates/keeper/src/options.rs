@@ -19,4 +19,6 @@ pub struct Options {
     pub sandbox: Sandbox,
     /// The first of the users that processes become; 0: none, and no program of somebody else is started.
     pub first_user: u32,
+    /// It waits for the sessions of another router.
+    pub standby: bool,
 }

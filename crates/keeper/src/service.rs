@@ -393,6 +393,12 @@ impl Keeper {
         Err(XrlError::denied(format!("what is kept for {owner:?} is not for {}", caller.role)))
     }
 
+    fn keep(&self, owner: &str, key: &str, kept: Kept) -> Result<Empty, XrlError> {
+        let kept = self.store.borrow_mut().put(owner, key, kept);
+        kept.map_err(|Full| XrlError::unavailable(format!("{MOST_PER_OWNER} descriptors are kept already")))?;
+        Ok(Empty {})
+    }
+
     /// Returns when another keeper is about to take this one's place.
     async fn until_leaving(&self) {
         loop {
@@ -562,9 +568,7 @@ impl KeeperServer for Served {
             _ => None,
         };
         let kept = Kept { descriptor, on_death, deadline, note: Some(request.note) };
-        let kept = self.0.store.borrow_mut().put(&cx.peer().role, &request.key, kept);
-        kept.map_err(|Full| XrlError::unavailable(format!("{MOST_PER_OWNER} descriptors are kept already")))?;
-        Ok(Empty {})
+        self.0.keep(&cx.peer().role, &request.key, kept)
     }
 
     async fn get(
@@ -622,6 +626,31 @@ impl KeeperServer for Served {
         self.0.may_read(cx.peer(), &request.owner)?;
         let store = self.0.store.borrow();
         copies(&request.keys, |key| store.copy(&request.owner, key))
+    }
+
+    async fn put_of(
+        &self,
+        cx: &CallContext,
+        request: api::PutOfRequest,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Empty, XrlError> {
+        let api::PutOfRequest { owner, put } = request;
+        let put = put.unwrap_or_default();
+        self.0.may_read(cx.peer(), &owner)?;
+        let descriptor = one(fds)?;
+        let on_death = on_death(put.on_death(), put.hold_milliseconds);
+        let kept = Kept { descriptor, on_death, deadline: None, note: Some(String::new()) };
+        self.0.keep(&owner, &put.key, kept)
+    }
+
+    async fn drop_of(&self, cx: &CallContext, request: api::OfRequest) -> Result<Empty, XrlError> {
+        self.0.may_read(cx.peer(), &request.owner)?;
+        self.0.store.borrow_mut().forget(&request.owner);
+        Ok(Empty {})
+    }
+
+    async fn role(&self, _: &CallContext, _: Empty) -> Result<api::RoleReply, XrlError> {
+        Ok(api::RoleReply { standby: self.0.options.standby })
     }
 
     async fn watch_kept(

@@ -89,6 +89,7 @@ fn keeper_of(processes: Processes, runtime_directory: PathBuf) -> Rc<Keeper> {
         log_format: "text".into(),
         sandbox: Sandbox::default(),
         first_user: FIRST_USER,
+        standby: false,
     };
     let lock = File::open("/dev/null").expect("it is there");
     Keeper::new(options, processes, lock, descriptor()).expect("a keeper")

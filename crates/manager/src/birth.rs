@@ -28,6 +28,15 @@ pub(crate) fn is_wanted(processes: &Processes, process: &str, config: &Config) -
     }
 }
 
+/// The class of the process that says when this one may have its configuration.
+pub(crate) fn waits_for(processes: &Processes, process: &str, config: &Config) -> Option<&'static str> {
+    let class = match processes.named(process).map(|process| process.reads) {
+        Some(Reads::Config(reader)) => (reader.waits_for)(config)?,
+        Some(Reads::Section(_)) | None => return None,
+    };
+    is_wanted(processes, class, config).then_some(class)
+}
+
 /// What the router gives a process at its birth only.
 #[derive(PartialEq)]
 struct Birth {

@@ -5,14 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use holdfast_api::ready::v1::{Empty, ReadyClient};
 use holdfast_process::spawn_task;
 use holdfast_xrl::{ErrorKind, Lifecycle, XrlError};
 use tracing::{info, warn};
 
-use crate::{configure, manager::Manager, supervisor::Action};
+use crate::{birth, configure, manager::Manager, supervisor::Action};
 
 /// Pause before a configuration that was refused is sent again.
 const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
+
+/// Whoever says when others may be configured, and has not answered for so long, is not waited for.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Pause before it is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Whoever registers at the Finder is told its configuration.
 pub(crate) async fn births(manager: Rc<Manager>) {
@@ -33,6 +39,7 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
     if !manager.supervisor.borrow_mut().begins_to_tell(name, pid) {
         return;
     }
+    wait(&manager, name, pid).await;
     // It did not answer before.
     let mut is_doubtful = false;
     loop {
@@ -69,6 +76,30 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
             }
         }
     }
+}
+
+/// Waits until the process may have its configuration. Whoever says so and does not answer for long keeps nobody waiting.
+async fn wait(manager: &Manager, name: &'static str, pid: u32) {
+    let mut heard = Instant::now();
+    while let Some(class) = birth::waits_for(&manager.processes, name, &manager.config())
+        && manager.supervisor.borrow().is_alive(name, pid)
+        && heard.elapsed() < SILENCE
+    {
+        manager.supervisor.borrow_mut().waits(name);
+        let asked = async {
+            let other: ReadyClient = manager.resolver.wait_for(class).await?;
+            other.wait(Empty {}).await
+        };
+        match tokio::time::timeout(SILENCE, asked).await {
+            Ok(Ok(reply)) if reply.ready => break,
+            Ok(Ok(_)) => heard = Instant::now(),
+            Ok(Err(_)) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+        }
+    }
+    if heard.elapsed() >= SILENCE {
+        warn!(event = "configuration-forced", process = name, "whoever it waits for does not answer");
+    }
+    manager.supervisor.borrow_mut().waited(name);
 }
 
 /// Whether nobody is there who could have refused.

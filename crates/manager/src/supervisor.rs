@@ -19,6 +19,8 @@ pub(crate) enum State {
     Spawning,
     /// Runs, but has not yet registered at the Finder.
     Starting { pid: u32, since: Instant },
+    /// Registered; it is not time for its configuration yet.
+    Waiting { pid: u32, since: Instant },
     /// Registered; its configuration is on the way.
     Configuring { pid: u32, since: Instant },
     /// Does its work.
@@ -35,6 +37,7 @@ impl State {
         match self {
             Self::BackingOff { .. } => "backing off",
             Self::Spawning | Self::Starting { .. } => "starting",
+            Self::Waiting { .. } => "waiting",
             Self::Configuring { .. } => "configuring",
             Self::Running { .. } => "running",
             Self::Stopping { .. } => "stopping",
@@ -46,6 +49,7 @@ impl State {
     pub(crate) fn life(&self) -> Option<(u32, Instant)> {
         match *self {
             Self::Starting { pid, since }
+            | Self::Waiting { pid, since }
             | Self::Configuring { pid, since }
             | Self::Running { pid, since }
             | Self::Stopping { pid, since } => Some((pid, since)),
@@ -138,9 +142,10 @@ impl Supervisor {
         &self.processes
     }
 
-    /// Whether each has taken its configuration.
+    /// Whether each has taken its configuration, or waits for the time to take it.
     pub(crate) fn all_run(&self) -> bool {
-        self.processes.iter().all(|process| matches!(process.state, State::Running { .. }))
+        let runs = |state: &State| matches!(state, State::Running { .. } | State::Waiting { .. });
+        self.processes.iter().all(|process| runs(&process.state))
     }
 
     /// The one of that name.
@@ -236,6 +241,24 @@ impl Supervisor {
         };
         process.state = State::Configuring { pid, since };
         Some(Action::Configure(process.name))
+    }
+
+    /// It is not time for its configuration yet.
+    pub(crate) fn waits(&mut self, name: &str) {
+        if let Some(process) = self.find(name)
+            && let State::Configuring { pid, since } = process.state
+        {
+            process.state = State::Waiting { pid, since };
+        }
+    }
+
+    /// It is.
+    pub(crate) fn waited(&mut self, name: &str) {
+        if let Some(process) = self.find(name)
+            && let State::Waiting { pid, since } = process.state
+        {
+            process.state = State::Configuring { pid, since };
+        }
     }
 
     /// Whether somebody has to begin to tell this process its configuration. If somebody does so already, that one goes on

@@ -18,6 +18,7 @@ pub(crate) const READER: ConfigReader = ConfigReader {
         let bgp = config.bgp.iter().filter(|_| table.is_none());
         Ok(bgp.map(|bgp| ConfigureRequest::new::<MonitorClient>(&configuration(config, bgp))).collect())
     },
+    ..ConfigReader::NOTHING
 };
 
 /// Where dumps are written.

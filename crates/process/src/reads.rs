@@ -24,6 +24,9 @@ pub struct ConfigReader {
     pub is_wanted: fn(&Config) -> bool,
     /// Whether another configuration, the second, needs another process: what a process takes at its birth only differs.
     pub is_replaced: fn(&Config, &Config) -> bool,
+    /// The class of a process that says when this one may have its configuration (`ready.v1`): before, it would not know what it
+    /// goes on with.
+    pub waits_for: fn(&Config) -> Option<&'static str>,
     /// Directories that it may write in, if its rights say that it writes.
     pub directories: fn(&Config) -> Vec<String>,
     /// What it is told, in this order: for itself, which has the default table, or for the instance of a VRF.
@@ -41,6 +44,7 @@ impl ConfigReader {
     pub const NOTHING: Self = Self {
         is_wanted: |_| true,
         is_replaced: |_, _| false,
+        waits_for: |_| None,
         directories: |_| Vec::new(),
         requests: |_, _, _| Ok(Vec::new()),
     };

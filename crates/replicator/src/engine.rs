@@ -7,6 +7,7 @@
 //! Nothing tells the process that a log has changed: when there is something that the store lacks, a segment that says so waits
 //! at the gate, and the gate rings. What waits for nothing is copied a little later.
 
+mod restoring;
 mod store;
 
 use std::{
@@ -20,9 +21,11 @@ use std::{
 use holdfast_api::replicator::v1::{Configuration, OnLoss};
 use holdfast_gate::{BadMarks, Marks, Side, SlotState};
 use holdfast_store::redis::Keys;
-use holdfast_sys::memory::SharedMemory;
+use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
+
+use restoring::{Restoring, Standing};
 
 use crate::{
     lease::Lease,
@@ -86,6 +89,12 @@ pub(crate) struct Engine {
     pub(crate) missing: Vec<String>,
     /// Sessions that the gate waits for, since when, and how far they had been read then.
     unread: Option<Instant>,
+    standing: Standing,
+    restoring: Restoring,
+    /// When the reader of the store has heard something.
+    heard_at: Option<Instant>,
+    /// Sessions of another router that go on here, and those that could not.
+    pub(crate) sessions_restored: (u32, u32),
 }
 
 /// The memory of marks: that of the process before, or new.
@@ -155,6 +164,10 @@ impl Engine {
             gaps: 0,
             missing: Vec::new(),
             unread: None,
+            standing: Standing::default(),
+            restoring: Restoring::Undecided,
+            heard_at: None,
+            sessions_restored: (0, 0),
         }
     }
 
@@ -249,8 +262,10 @@ impl Engine {
             // What the process before has renewed ends by itself.
             return false;
         }
+        self.renew_lease();
         self.connect(now);
         let mut more = self.events(now);
+        self.restore(now);
         if self.writer.phase() == Phase::Copying {
             // Slots of the process before are known by then.
             self.publish();
@@ -264,23 +279,52 @@ impl Engine {
     }
 
     fn take_lease(&mut self, now: Instant) {
-        if self.lease.is_none()
-            && let Some(file) = self.files.first()
-        {
-            match Lease::take(file) {
+        if self.lease.is_none() && !self.files.is_empty() {
+            let taken = match self.standing.may_take() {
+                true => Lease::take(&self.files[0], clock::since_boot()),
+                false => self.look(),
+            };
+            match taken {
                 Ok(Some(lease)) => {
                     info!(event = "lease-taken", epoch = lease.epoch(), "the lease is ours");
-                    self.lease = Some(lease);
+                    self.heard_at = Some(now);
                     self.writer = Writer::new(lease.epoch(), random());
+                    self.lease = Some(lease);
                     self.not_whole_since = Some(now);
                 }
                 Ok(None) if std::mem::replace(&mut self.has_said_lease, true) => {}
+                Ok(None) if self.standing.is_standby => {
+                    info!(event = "standby", "this router waits for the sessions of another one");
+                }
                 Ok(None) => {
                     warn!(event = "lease-elsewhere", "another router has the lease: no session begins here");
                 }
                 Err(_) if std::mem::replace(&mut self.has_said_lease, true) => {}
                 Err(error) => error!(event = "lease-failed", "the file of the lease cannot be used: {error}"),
             }
+        }
+    }
+
+    /// Looks whether another router has the lease, as a standby that has not seen one yet.
+    fn look(&mut self) -> std::io::Result<Option<Lease>> {
+        let file = self.files.first().ok_or(std::io::ErrorKind::NotFound)?;
+        if Lease::is_held(file, clock::since_boot())? {
+            self.standing.sees_another();
+        }
+        Ok(None)
+    }
+
+    /// A copy of the file of the lease, while it is held.
+    pub(crate) fn lease_file(&self) -> Option<OwnedFd> {
+        let file =
+            self.files.first().filter(|_| self.lease.is_some() && self.protection != Protection::Fenced);
+        file.and_then(|file| file.try_clone().ok())
+    }
+
+    /// No session has a slot any more.
+    fn free_all(&mut self) {
+        if let Ok(marks) = Marks::open(self.marks.words()) {
+            self.tables.iter_mut().for_each(|table| table.free_slots(&marks));
         }
     }
 
@@ -355,10 +399,11 @@ impl Engine {
         if self.lease.is_none() || std::mem::replace(&mut self.has_raised, true) {
             return false;
         }
-        let raised = self.files.first().and_then(|file| Lease::raise(file, there).ok().flatten());
-        let Some(lease) = raised else { return false };
+        let Some(lease) = self.lease.as_mut() else { return false };
+        if !lease.raise(there) {
+            return false;
+        }
         info!(event = "lease-taken", epoch = lease.epoch(), "the store has had later epochs than the file");
-        self.lease = Some(lease);
         self.writer = Writer::new(lease.epoch(), random());
         true
     }
@@ -398,9 +443,10 @@ impl Engine {
             self.is_swept = true;
             self.sweep();
         }
+        let until = self.lease_until();
         let Ok(marks) = Marks::open(self.marks.words()) else { return };
         let (state, may_begin) = (self.protection.state(), self.protection.may_begin());
-        marks.set_lease(self.lease.filter(|_| may_begin).map_or(0, Lease::until));
+        marks.set_lease(if may_begin { until } else { 0 });
         for table in &mut self.tables {
             self.has_news |= table.gate(&marks, state);
         }
@@ -415,6 +461,11 @@ impl Engine {
     pub(crate) fn pause(&mut self, now: Instant) -> Duration {
         const IDLE: Duration = Duration::from_millis(100);
         const HELD: Duration = Duration::from_millis(1);
+        // A death of the router that has the lease is noticed so soon.
+        const STANDBY: Duration = Duration::from_millis(10);
+        if self.lease.is_none() {
+            return STANDBY;
+        }
         let retry = self.retry_at.filter(|_| self.way.is_none());
         let retry = retry.map_or(IDLE, |at| at.saturating_duration_since(now).max(HELD));
         let held = self.marks().map_or(0, |marks| marks.held());

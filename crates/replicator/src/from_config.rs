@@ -74,6 +74,7 @@ fn configuration(config: &Config, store: &Store) -> api::Configuration {
         router_id: config.router.id.bits(),
         port: config.bgp.as_ref().map_or(0, |bgp| bgp.port.into()),
         tables: tables(config),
+        log_octets: config.bgp.as_ref().map_or(0, |bgp| bgp.nonstop_memory.octets()),
     }
 }
 

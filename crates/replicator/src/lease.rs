@@ -1,101 +1,251 @@
 //! The lease: which router of the machine may have the sessions, and until when.
 //!
-//! It never lives in the store. Here it is a lock on a file that all routers of the machine share: who has the lock has the
-//! lease, and the file says how many have had it, which is the *epoch*. The lock goes with the last descriptor, so with
-//! the process.
+//! It never lives in the store. Here it is a file that all routers of the machine share, and map:
+//!
+//! | word | means |
+//! |---|---|
+//! | 0 | the *epoch*: how many have had the lease |
+//! | 1 | a tag that each holder changes in the upper 24 bits, and until when it has the lease: CLOCK_BOOTTIME in milliseconds |
+//!
+//! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
+//! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
+//! is noticed before the time is over.
 
-use std::{io, os::fd::AsFd, time::Duration};
-
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::{pread, pwrite},
-    time::{ClockId, clock_gettime},
+use std::{
+    io,
+    os::fd::AsFd,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
+
+use holdfast_sys::memory::SharedFile;
+use rustix::fs::{FlockOperation, flock};
 
 /// For how long the gate may go on without a sign of life of this process. Longer than a turn of a busy machine takes; shorter
 /// than any hold time.
 const TERM: Duration = Duration::from_secs(3);
-
-/// The lease is held.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Lease {
-    epoch: u64,
-}
-
+/// For how long a lease is left alone that is over: whoever had it may be about to let a segment go.
+const MARGIN: Duration = Duration::from_millis(100);
+/// It is renewed no more often.
+const RENEWED: Duration = Duration::from_millis(100);
 /// No machine has so many routers: what a store says beyond is no reason to count on from there.
 const MOST_EPOCH: u64 = 1 << 53;
 
-impl Lease {
-    /// Takes it; `None` while another router has it.
-    ///
-    /// # Errors
-    /// The file cannot be locked, read or written.
-    pub(crate) fn take(file: impl AsFd) -> io::Result<Option<Self>> {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        let mut before = [0; 8];
-        let read = pread(&file, &mut before, 0)?;
-        // An empty file is a new one.
-        let epoch = if read == before.len() { u64::from_le_bytes(before) } else { 0 };
-        let epoch = epoch.checked_add(1).ok_or(io::ErrorKind::InvalidData)?;
-        let written = pwrite(&file, &epoch.to_le_bytes(), 0)?;
-        (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
+const EPOCH: usize = 0;
+const HOLDER: usize = 1;
+/// Octets of the file.
+const OCTETS: usize = 16;
+
+/// Bits of the time in a word.
+const TIME_BITS: u32 = 40;
+
+/// Who holds the lease, and until when.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Holder {
+    tag: u64,
+    /// CLOCK_BOOTTIME in milliseconds.
+    until: u64,
+}
+
+impl Holder {
+    fn of(word: u64) -> Self {
+        Self { tag: word >> TIME_BITS, until: word & ((1 << TIME_BITS) - 1) }
     }
 
-    /// Counts on from an epoch that the store has had, with the lock held; `None`: no router has counted so far.
+    fn word(self) -> u64 {
+        self.tag << TIME_BITS | self.until & ((1 << TIME_BITS) - 1)
+    }
+
+    /// Whoever has it next, if this one's time is over, or it is known to be dead.
+    fn next(self, now: Duration, is_dead: bool) -> Option<Self> {
+        // A file may be older than the start of the machine: no lease is longer than its term.
+        let longest = milliseconds(now + TERM);
+        let is_over = milliseconds(now) > self.until + milliseconds(MARGIN) || self.until > longest;
+        (is_dead || is_over).then_some(Self { tag: (self.tag + 1) & 0xff_ffff, until: longest })
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The lease is held, or was.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    file: SharedFile,
+    holder: Holder,
+    epoch: u64,
+    is_lost: bool,
+    has_lock: bool,
+}
+
+impl Lease {
+    /// Takes it; `None` while another router has it. `now` is CLOCK_BOOTTIME.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub(crate) fn raise(file: impl AsFd, there: u64) -> io::Result<Option<Self>> {
-        let Some(epoch) = there.checked_add(1).filter(|epoch| *epoch <= MOST_EPOCH) else { return Ok(None) };
-        let written = pwrite(&file, &epoch.to_le_bytes(), 0)?;
-        (written == 8).then_some(Some(Self { epoch })).ok_or_else(|| io::ErrorKind::WriteZero.into())
+    /// The file cannot be locked, read, written or mapped.
+    pub(crate) fn take(file: impl AsFd, now: Duration) -> io::Result<Option<Self>> {
+        let has_lock = lock(&file)?;
+        let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
+        let words = file.words();
+        let before = words[HOLDER].load(Ordering::SeqCst);
+        let taken = Holder::of(before).next(now, has_lock).filter(|next| swap(&words[HOLDER], before, *next));
+        let Some(holder) = taken else {
+            if has_lock {
+                let _ = flock(&file, FlockOperation::Unlock);
+            }
+            return Ok(None);
+        };
+        let epoch = words[EPOCH].fetch_add(1, Ordering::SeqCst).checked_add(1);
+        let epoch = epoch.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some(Self { file, holder, epoch, is_lost: false, has_lock }))
+    }
+
+    /// Whether a router has it, which may be dead for less than the term.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn is_held(file: impl AsFd, now: Duration) -> io::Result<bool> {
+        let mut word = [0; 8];
+        let read = rustix::io::pread(file, &mut word, 8)?;
+        let until = Holder::of(u64::from_le_bytes(word)).until;
+        Ok(read == 8 && (milliseconds(now)..=milliseconds(now + TERM)).contains(&until))
+    }
+
+    /// Says that this process is well, unless another router has the lease by now. Whether it is held.
+    pub(crate) fn renew(&mut self, now: Duration) -> bool {
+        let until = milliseconds(now + TERM);
+        if self.is_lost || until < self.holder.until + milliseconds(RENEWED) {
+            return !self.is_lost;
+        }
+        let after = Holder { until, ..self.holder };
+        self.is_lost = !swap(&self.file.words()[HOLDER], self.holder.word(), after);
+        if self.is_lost {
+            self.release();
+            return false;
+        }
+        self.holder = after;
+        // A router that was stopped for long, and has lost the lease to this one, has had the lock all the time.
+        self.has_lock = self.has_lock || lock(&self.file).unwrap_or(false);
+        true
+    }
+
+    /// Counts on from an epoch that the store has had; false: no router has counted so far.
+    pub(crate) fn raise(&mut self, there: u64) -> bool {
+        let Some(epoch) = there.checked_add(1).filter(|epoch| *epoch <= MOST_EPOCH) else { return false };
+        self.file.words()[EPOCH].fetch_max(epoch, Ordering::SeqCst);
+        self.epoch = epoch;
+        true
+    }
+
+    /// Gives the lock back: whoever is here is no sign of life of a holder.
+    pub(crate) fn release(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+        self.has_lock = false;
     }
 
     /// How many have had it, this one included.
-    pub(crate) fn epoch(self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Until when the gate may let something leave, if this process is well now: CLOCK_BOOTTIME in nanoseconds.
-    pub(crate) fn until(self) -> u64 {
-        let now = clock_gettime(ClockId::Boottime);
-        let now = Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0));
-        u64::try_from((now + TERM).as_nanos()).unwrap_or(u64::MAX)
+    /// Until when the gate may let something leave: CLOCK_BOOTTIME in nanoseconds.
+    pub(crate) fn until(&self) -> u64 {
+        if self.is_lost { 0 } else { self.holder.until.saturating_mul(1_000_000) }
+    }
+}
+
+fn swap(word: &AtomicU64, before: u64, after: Holder) -> bool {
+    word.compare_exchange(before, after.word(), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+}
+
+fn lock(file: impl AsFd) -> io::Result<bool> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, path::PathBuf};
 
     use super::*;
 
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let name = format!("holdfast-lease-{name}-{}", std::process::id());
+            Self(std::env::temp_dir().join(name))
+        }
+
+        fn open(&self) -> File {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false).open(&self.0).expect("made")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    const fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
     #[test]
     fn one_has_it_and_each_has_another_epoch() {
-        let path = std::env::temp_dir().join(format!("holdfast-lease-{}", std::process::id()));
-        let open =
-            || File::options().read(true).write(true).create(true).truncate(false).open(&path).expect("made");
-        let (first, second) = (open(), open());
-        let lease = Lease::take(&first).expect("a file").expect("free");
-        assert_eq!(lease.epoch(), 1);
-        assert_eq!(Lease::take(&second).expect("a file"), None, "another has it");
-        drop(first);
-        let later = Lease::take(&second).expect("a file").expect("free");
+        let place = Place::new("one");
+        let (first, second) = (place.open(), place.open());
+        let mut lease = Lease::take(&first, at(10_000)).expect("a file").expect("free");
+        assert_eq!((lease.epoch(), lease.until()), (1, 13_000_000_000));
+        assert!(Lease::take(&second, at(10_001)).expect("a file").is_none(), "another has it");
+        assert!(Lease::is_held(&second, at(10_001)).expect("a file"));
+        assert!(!Lease::is_held(&second, at(13_001)).expect("a file"), "not renewed");
+        assert!(lease.renew(at(10_050)) && lease.until() == 13_000_000_000, "it was renewed a moment ago");
+        assert!(lease.renew(at(10_100)) && lease.until() == 13_100_000_000);
+        drop((lease, first));
+        let mut later = Lease::take(&second, at(10_101)).expect("a file").expect("the holder is dead");
         assert_eq!(later.epoch(), 2);
-        let raised = Lease::raise(&second, 40).expect("a file").expect("a higher one");
-        assert_eq!(raised.epoch(), 41);
+        assert!(later.raise(40) && later.epoch() == 41);
         for absurd in [MOST_EPOCH, u64::MAX] {
-            assert_eq!(Lease::raise(&second, absurd).expect("a file"), None);
+            assert!(!later.raise(absurd));
         }
-        drop(second);
-        let third = open();
-        assert_eq!(Lease::take(&third).expect("a file").map(Lease::epoch), Some(42), "it stays so");
-        let until = lease.until();
-        assert!(later.until() >= until);
-        std::fs::remove_file(&path).expect("removed");
+        drop((later, second));
+        let third = Lease::take(place.open(), at(10_200)).expect("a file").expect("free");
+        assert_eq!(third.epoch(), 42, "it stays so");
+    }
+
+    #[test]
+    fn who_was_stopped_for_too_long_has_lost_it_for_good() {
+        let place = Place::new("stopped");
+        let mut stopped = Lease::take(place.open(), at(1000)).expect("a file").expect("free");
+        assert!(Lease::take(place.open(), at(4100)).expect("a file").is_none(), "its time is not over");
+        let mut next = Lease::take(place.open(), at(4101)).expect("a file").expect("its time is over");
+        assert!(!stopped.renew(at(4102)) && stopped.until() == 0);
+        assert!(next.renew(at(5000)), "it has the lock now");
+        drop(next);
+        assert!(!stopped.renew(at(9000)), "nobody has it any more, and this one neither");
+        let again = Lease::take(place.open(), at(5001)).expect("a file").expect("the holder is dead");
+        assert_eq!(again.epoch(), 3);
+    }
+
+    #[test]
+    fn a_late_renewal_holds_where_nobody_has_taken_the_lease() {
+        let place = Place::new("late");
+        let mut late = Lease::take(place.open(), at(1000)).expect("a file").expect("free");
+        assert!(late.renew(at(60_000)) && late.until() == 63_000_000_000);
+    }
+
+    #[test]
+    fn times_of_another_start_of_the_machine_keep_nobody_waiting() {
+        let old = Holder { tag: 0xff_ffff, until: 1 << 39 };
+        let next = old.next(at(5000), false).expect("no lease is so long");
+        assert_eq!(next, Holder { tag: 0, until: 8000 });
+        assert_eq!(Holder::of(old.word()), old);
     }
 }

@@ -12,6 +12,7 @@ mod link;
 mod local;
 mod metrics;
 mod protection;
+mod remaking;
 mod replicator;
 #[cfg(test)]
 mod scene;
@@ -26,12 +27,19 @@ mod writer;
 
 use std::rc::Rc;
 
-use holdfast_api::replicator::v1::{ReplicatorClient, ReplicatorDispatcher};
+use holdfast_api::{
+    ready::v1::{ReadyClient, ReadyDispatcher},
+    replicator::v1::{ReplicatorClient, ReplicatorDispatcher},
+};
 use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{replicator::Replicator, service::ReplicatorService, tasks::Tasks};
+use crate::{
+    replicator::Replicator,
+    service::{ReadyService, ReplicatorService},
+    tasks::Tasks,
+};
 
 /// What the process is.
 pub static PROCESS: Process = Process {
@@ -44,7 +52,7 @@ pub static PROCESS: Process = Process {
         files: Files::HandedAndLocked,
         real_time: false,
     },
-    services: &[ReplicatorClient::SERVICE],
+    services: &[ReplicatorClient::SERVICE, ReadyClient::SERVICE],
     after: &["transport", "gate"],
     feeds: &[],
     end: End::Killed,
@@ -66,7 +74,9 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     metrics::register(&boot.metrics, &tasks);
     spawn_task(Rc::clone(&tasks).follow_keeper());
     spawn_task(Rc::clone(&tasks).run());
-    boot.node.serve(ReplicatorDispatcher::new(ReplicatorService { given: Replicator::default(), tasks }));
+    let given = Replicator::with(tasks.kept_lease().await?);
+    boot.node.serve(ReadyDispatcher::new(ReadyService(Rc::clone(&tasks))));
+    boot.node.serve(ReplicatorDispatcher::new(ReplicatorService { given, tasks }));
     boot.join();
     end.recv().await;
     Ok(())

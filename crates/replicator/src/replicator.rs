@@ -20,6 +20,11 @@ pub(crate) struct Replicator {
 }
 
 impl Replicator {
+    /// With a file that the process before has had.
+    pub(crate) fn with(file: Option<OwnedFd>) -> Self {
+        Self { files: RefCell::new(file.into_iter().collect()), ..Self::default() }
+    }
+
     /// The password, and copies of the files: what a configuration comes with.
     ///
     /// # Errors

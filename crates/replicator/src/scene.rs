@@ -15,25 +15,10 @@ use holdfast_store::{Failure, Request, memory};
 use holdfast_sys::memory::SharedMemory;
 use prost::Message;
 
-use crate::way::{Event, Open, Place, Way};
-
-/// The memory of a log, which the table under test maps as well.
-#[derive(Debug)]
-pub(crate) struct Mapped(SharedMemory);
-
-impl Memory for Mapped {
-    fn octets(&self) -> &[u8] {
-        self.0.octets()
-    }
-
-    fn octets_mut(&mut self) -> &mut [u8] {
-        self.0.octets_mut()
-    }
-
-    fn release(&mut self, range: Range<usize>) {
-        self.0.release(range);
-    }
-}
+use crate::{
+    remaking::Mapped,
+    way::{Event, Open, Place, Way},
+};
 
 /// Memory of a log that shows its reader what was written before the last barrier, and nothing else.
 #[derive(Clone, Debug)]

@@ -1,13 +1,31 @@
 //! `replicator.v1`.
 
-use std::{os::fd::OwnedFd, rc::Rc, time::Instant};
+use std::{
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
-use holdfast_api::replicator::v1::{Configuration, Empty, ReplicatorServer, SessionStatus, Status};
+use holdfast_api::{
+    keeper::v1::OfRequest,
+    ready::v1::{Empty as ReadyEmpty, ReadyServer, WaitReply},
+    replicator::v1::{
+        Configuration, Empty, ReplicatorServer, SessionStatus, Status, TakeOverReply, TakeOverRequest,
+        take_over_request::What,
+    },
+};
 use holdfast_gate::SlotState;
 use holdfast_sys::clock;
 use holdfast_xrl::{CallContext, XrlError};
 
-use crate::{engine::Engine, replicator::Replicator, table::octets, tasks::Tasks, writer::Phase};
+use crate::{
+    engine::Engine,
+    lease::Lease,
+    replicator::Replicator,
+    table::octets,
+    tasks::{OWNER, Tasks},
+    writer::Phase,
+};
 
 /// Serves `replicator.v1`.
 pub(crate) struct ReplicatorService {
@@ -33,8 +51,34 @@ impl ReplicatorServer for ReplicatorService {
         Ok(Empty {})
     }
 
+    async fn take_over(&self, _: &CallContext, request: TakeOverRequest) -> Result<TakeOverReply, XrlError> {
+        let done = match &request.what {
+            Some(What::ConfirmDead(_)) => self.tasks.engine.borrow_mut().confirm_dead(),
+            Some(What::Reset(_)) => self.tasks.engine.borrow_mut().reset(),
+            None => return Err(XrlError::invalid_argument("it is not said what is to be done")),
+        };
+        done.map_err(|error| XrlError::failed_precondition(error.to_string()))?;
+        if matches!(request.what, Some(What::Reset(_))) {
+            self.tasks.keeper.drop_of(OfRequest { owner: OWNER.into() }).await?;
+        }
+        self.tasks.wake();
+        Ok(TakeOverReply { epoch: self.tasks.engine.borrow().lease.as_ref().map_or(0, Lease::epoch) })
+    }
+
     async fn show(&self, _: &CallContext, _: Empty) -> Result<Status, XrlError> {
         Ok(status(&mut self.tasks.engine.borrow_mut()))
+    }
+}
+
+/// Serves `ready.v1`.
+pub(crate) struct ReadyService(pub(crate) Rc<Tasks>);
+
+/// Whoever waits is answered after so long.
+const WAIT: Duration = Duration::from_secs(1);
+
+impl ReadyServer for ReadyService {
+    async fn wait(&self, _: &CallContext, _: ReadyEmpty) -> Result<WaitReply, XrlError> {
+        Ok(WaitReply { ready: self.0.is_ready(WAIT).await })
     }
 }
 
@@ -69,6 +113,9 @@ fn status(engine: &mut Engine) -> Status {
         held,
         missing: engine.missing.clone(),
         sessions: sessions(engine),
+        role: engine.role().into(),
+        restored: engine.sessions_restored.0,
+        not_restored: engine.sessions_restored.1,
     }
 }
 

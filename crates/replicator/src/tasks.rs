@@ -1,7 +1,7 @@
 //! The tasks of the process: the loop, and those that follow the keeper and the gate.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::BTreeSet,
     os::fd::OwnedFd,
     rc::Rc,
@@ -11,24 +11,25 @@ use std::{
 use holdfast_api::{
     bgp::v1::{BgpClient, ClearRequest},
     gate::v1::{AttachRequest, GateClient, Vrf},
-    keeper::v1::{GetOfRequest, KeeperClient, OfRequest},
+    keeper::v1::{Empty as KeeperEmpty, GetOfRequest, GetRequest, KeeperClient, OfRequest},
 };
 use holdfast_process::{Resolver, kept, spawn_task};
 use holdfast_xrl::XrlError;
 use tokio::{
     net::UnixStream,
-    sync::Notify,
+    sync::{Notify, watch},
     time::{sleep, timeout},
 };
 use tracing::{debug, error, warn};
 
 use crate::{
     engine::{self, Engine},
+    lease::Lease,
     way::Ways,
 };
 
 /// The process whose log and sockets are copied.
-const OWNER: &str = "bgp";
+pub(crate) const OWNER: &str = "bgp";
 /// Descriptors asked for at a time.
 const MANY: usize = 32;
 /// The number of the gate's queue.
@@ -42,17 +43,23 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// The name of the marks at the keeper.
 const MARKS: &str = "marks";
+/// The name of the file of the lease there.
+const LEASE: &str = "lease";
 
 /// The engine, with what wakes it.
 pub(crate) struct Tasks {
     pub(crate) engine: RefCell<Engine>,
-    keeper: KeeperClient,
-    resolver: Resolver,
+    pub(crate) keeper: KeeperClient,
+    pub(crate) resolver: Resolver,
     /// What comes here is the gate's ringing; what is written here wakes the gate, which has the other end.
     bell: UnixStream,
     gate_end: OwnedFd,
     /// The configuration, or the keeper, has said something.
     wake: Rc<Notify>,
+    /// `bgp` may begin.
+    ready: watch::Sender<bool>,
+    /// The epoch of the lease that the keeper has the file of.
+    kept_epoch: Cell<u64>,
 }
 
 impl Tasks {
@@ -64,13 +71,72 @@ impl Tasks {
         let marks = engine::marks(kept::find(&keeper, MARKS).await?)?;
         let wake = Rc::new(Notify::new());
         let ways = Ways::new(resolver.clone(), Rc::clone(&wake));
-        let engine = Engine::new(Box::new(ways), marks);
+        let mut engine = Engine::new(Box::new(ways), marks);
+        engine.set_standby(keeper.role(KeeperEmpty {}).await?.standby);
         kept::put(&keeper, MARKS.into(), engine.marks_descriptor()?, None).await?;
         let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         gate_end.set_nonblocking(true)?;
         let (bell, engine) = (UnixStream::from_std(bell)?, RefCell::new(engine));
-        Ok(Rc::new(Self { engine, keeper, resolver, bell, gate_end: gate_end.into(), wake }))
+        Ok(Rc::new(Self {
+            engine,
+            keeper,
+            resolver,
+            bell,
+            gate_end: gate_end.into(),
+            wake,
+            ready: watch::Sender::new(false),
+            kept_epoch: Cell::new(0),
+        }))
+    }
+
+    /// The file of the lease that the process before has had: its lock is the router's.
+    ///
+    /// # Errors
+    /// As the keeper says.
+    pub(crate) async fn kept_lease(&self) -> Result<Option<OwnedFd>, XrlError> {
+        kept::find(&self.keeper, LEASE).await
+    }
+
+    /// Has the keeper keep the file of the lease: the lock goes with the last process of the router, and not with this one.
+    fn keep_lease(self: &Rc<Self>) {
+        let (epoch, file) = {
+            let engine = self.engine.borrow();
+            (engine.lease.as_ref().map_or(0, Lease::epoch), engine.lease_file())
+        };
+        if epoch == self.kept_epoch.replace(epoch) {
+            return;
+        }
+        let this = Rc::clone(self);
+        spawn_task(async move {
+            let kept = match file {
+                Some(file) => kept::put(&this.keeper, LEASE.into(), file, None).await,
+                None => this.keeper.drop(GetRequest { key: LEASE.into() }).await.map(drop),
+            };
+            if let Err(error) = kept {
+                warn!(event = "lease-failed", "the keeper does not keep the lease: {}", error.message());
+            }
+        });
+    }
+
+    /// Whether `bgp` may begin, as soon as it may; no later than this.
+    pub(crate) async fn is_ready(&self, limit: Duration) -> bool {
+        let mut ready = self.ready.subscribe();
+        let _ = timeout(limit, ready.wait_for(|ready| *ready)).await;
+        *ready.borrow()
+    }
+
+    /// Makes sessions of what was read of another router, if that is so.
+    fn restore(self: &Rc<Self>) {
+        let read = self.engine.borrow_mut().take_read();
+        if let Some(objects) = read {
+            let this = Rc::clone(self);
+            spawn_task(async move {
+                let (here, not) = this.remake(objects).await;
+                this.engine.borrow_mut().restored(here, not);
+                this.wake();
+            });
+        }
     }
 
     /// There is something to do.
@@ -132,6 +198,10 @@ impl Tasks {
         loop {
             let now = Instant::now();
             let more = self.engine.borrow_mut().turn(now);
+            self.keep_lease();
+            self.restore();
+            let is_ready = self.engine.borrow().is_ready();
+            self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
             if self.engine.borrow_mut().must_end_sessions() {
                 self.end_sessions();
             }

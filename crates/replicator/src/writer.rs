@@ -189,6 +189,11 @@ impl Writer {
         self.generation
     }
 
+    /// The generation that counted when this one was claimed, as long as that does not count.
+    pub(crate) fn counted_before(&self) -> Option<u64> {
+        self.before
+    }
+
     /// Whatever the store has is of no use: everything is written anew.
     pub(crate) fn rewrite(&mut self) {
         self.rewrites = true;

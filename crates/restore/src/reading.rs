@@ -108,8 +108,16 @@ impl Reading {
 
     /// The objects, when all are read.
     pub fn finish(self) -> Option<Objects> {
+        self.finish_if_over().ok()
+    }
+
+    /// The objects, when all are read; otherwise what reads on.
+    ///
+    /// # Errors
+    /// There is more to read.
+    pub fn finish_if_over(self) -> Result<Objects, Self> {
         let is_over =
             self.list.is_none() && !self.is_listing && self.listed.is_empty() && self.asked.is_empty();
-        is_over.then_some(self.objects)
+        if is_over { Ok(self.objects) } else { Err(self) }
     }
 }

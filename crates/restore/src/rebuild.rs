@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use holdfast_api::bgp::v1::HeldSession;
+use holdfast_api::{bgp::v1::HeldSession, stored::v1 as stored};
 use holdfast_nsr::{EntryId, Full, Log, Memory, SessionId};
 use prost::Message;
 
@@ -17,6 +17,8 @@ pub struct Restored {
     pub id: SessionId,
     /// The offset of the next octet of the peer: what comes before has been read.
     pub received: u64,
+    /// What its connection is made again with; `None`: it cannot be.
+    pub socket: Option<stored::Socket>,
     /// Octets to the peer that it may lack. The socket begins at the first of them.
     pub unacknowledged: Range<u64>,
 }
@@ -76,7 +78,7 @@ fn add<M: Memory>(
     let passed = entry(table, session, log, entries)?;
     log.push(id, to_send, Some(passed))?;
     let unacknowledged = log.unacknowledged(id);
-    Ok(Restored { was: session.id, id, received, unacknowledged })
+    Ok(Restored { was: session.id, id, received, socket: session.socket.clone(), unacknowledged })
 }
 
 fn receive<M: Memory>(log: &mut Log<M>, id: SessionId, mut octets: &[u8]) -> Result<(), Full> {

@@ -49,6 +49,8 @@ pub struct Session {
     pub passed: u64,
     /// As `nsr::Log::numbers`.
     pub numbers: [u64; 5],
+    /// What its connection is made again with; `None`: it cannot be.
+    pub socket: Option<stored::Socket>,
 }
 
 /// A table.
@@ -119,7 +121,11 @@ impl Objects {
         let outgoing = self.outgoing(names.outgoing(id), &said)?;
         let numbers = std::array::from_fn(|at| said.numbers.get(at).copied().unwrap_or(0));
         let incoming = (said.incoming, incoming.to_vec());
-        Ok(Session { id, record, snapshot, incoming, outgoing, passed: said.passed, numbers })
+        let socket = match self.values.contains_key(&names.socket(id)) {
+            true => Some(self.message(names.socket(id))?),
+            false => None,
+        };
+        Ok(Session { id, record, snapshot, incoming, outgoing, passed: said.passed, numbers, socket })
     }
 
     /// The range may begin lower, or higher: then the peer has acknowledged what is missing. What is behind the end means nothing.

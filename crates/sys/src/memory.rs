@@ -122,6 +122,40 @@ impl SharedMemory {
     }
 }
 
+/// The beginning of a file that several processes share, as words. Who shortens the file ends whoever has it mapped (SIGBUS).
+#[derive(Debug)]
+pub struct SharedFile(SharedMemory);
+
+impl SharedFile {
+    /// Maps the file, which is made longer where it has fewer octets.
+    ///
+    /// # Errors
+    /// `ENOSPC`, and those of `fstat`, `pwrite` and `mmap`.
+    pub fn map(descriptor: OwnedFd, octets: usize) -> io::Result<Self> {
+        let there = usize::try_from(rustix::fs::fstat(&descriptor)?.st_size).unwrap_or(0);
+        if there < octets {
+            // Written, and not only made longer: a full disk says so now.
+            let zeros = vec![0; octets - there];
+            let written = rustix::io::pwrite(&descriptor, &zeros, there as u64)?;
+            (written == zeros.len()).then_some(()).ok_or(io::ErrorKind::WriteZero)?;
+        }
+        SharedMemory::map(descriptor, octets).map(Self)
+    }
+
+    /// Its words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped as long as this value lives, at the start of a page, and so aligned. Nobody in this process reads it
+        // otherwise than as atomics, and every value is one.
+        unsafe { slice::from_raw_parts(self.0.start.as_ptr().cast(), self.0.octets / size_of::<AtomicU64>()) }
+    }
+}
+
+impl AsFd for SharedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.descriptor()
+    }
+}
+
 /// The memory of another process, which writes it while this one reads. It is mapped for reading only.
 #[derive(Debug)]
 pub struct ForeignMemory {

@@ -107,6 +107,7 @@ impl Engine {
             self.retry_at = None;
         }
         self.writer.disconnected();
+        self.read_again();
         self.way = None;
         self.server = None;
     }
@@ -129,6 +130,7 @@ impl Engine {
     }
 
     fn answered(&mut self, answer: Result<Answer, Failure>, now: Instant) {
+        let Err(answer) = self.read(answer, now) else { return };
         let before = self.writer.phase();
         match self.writer.answered(answer) {
             Outcome::Send(request) => self.ask(&request),
@@ -179,6 +181,10 @@ impl Engine {
 
     /// Writes what the store lacks; whether there is more.
     pub(super) fn write(&mut self, now: Instant) -> bool {
+        if !self.is_ready() {
+            // What the store has of the router before is here first.
+            return false;
+        }
         for _ in 0..BATCHES_A_TURN {
             let Some(batch) = self.writer.begin() else { return false };
             let mut batch = Draft::new(batch);

@@ -9,7 +9,8 @@ use holdfast_store::{Answer, Claim, Description, Failure, MOST_OCTETS, Refused, 
 
 use super::*;
 use crate::{
-    scene::{self, Mapped, Script, Scripted},
+    remaking::Mapped,
+    scene::{self, Script, Scripted},
     writer::MOST_BATCHES,
 };
 
@@ -442,7 +443,7 @@ fn without_the_lease_nothing_is_asked() {
     let mut world = World::new(&[""]);
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&world.lease));
     let other = File::options().read(true).write(true).open(path).expect("another description");
-    assert!(Lease::take(&other).expect("a file").is_some());
+    assert!(Lease::take(&other, clock::since_boot()).expect("a file").is_some());
     world.session(0);
     world.after(1);
     world.after(5000);
@@ -575,6 +576,7 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     world.session(0);
     world.settle();
     assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
-    assert_eq!(Lease::take(&world.lease).expect("a file").map(Lease::epoch), Some(42), "it stays so");
+    let again = Lease::take(&world.lease, clock::since_boot()).expect("a file");
+    assert_eq!(again.map(|lease| lease.epoch()), Some(42), "it stays so");
     assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
 }

@@ -6,10 +6,7 @@ use holdfast_nsr::Log;
 use holdfast_store::Batch;
 
 use super::*;
-use crate::{
-    draft::Draft,
-    scene::{self, Mapped},
-};
+use crate::{draft::Draft, remaking::Mapped, scene};
 
 fn words() -> Vec<AtomicU64> {
     let words: Vec<_> = (0..Marks::octets(4) / 8).map(|_| AtomicU64::new(0)).collect();

@@ -1,0 +1,244 @@
+//! The engine's side of sessions that another router has had: when they are read from the store, and what became of them.
+
+use std::time::{Duration, Instant};
+
+use holdfast_restore::{Objects, Reading};
+use holdfast_store::{Answer, Failure};
+use holdfast_sys::clock;
+use tracing::{error, info, warn};
+
+use super::{Engine, random};
+use crate::{
+    lease::Lease,
+    protection::Protection,
+    writer::{Phase, Writer},
+};
+
+/// A router that is nobody's standby waits no longer for a store that does not answer: its sessions begin anew.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far the sessions of another router are on their way here.
+#[derive(Debug)]
+pub(super) enum Restoring {
+    /// It is not known whether there are any.
+    Undecided,
+    /// They are read.
+    Reading(Box<Reading>),
+    /// They have been: logs and sockets are to be made of them.
+    Read(Objects),
+    /// They are being made.
+    Making,
+    /// The sessions are here, or there are none.
+    Over,
+}
+
+/// Whose standby this router is.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Standing {
+    /// It was started as one.
+    pub(super) is_standby: bool,
+    /// It has seen another router have the lease.
+    has_seen: bool,
+    /// The operator says that the other router is dead.
+    is_confirmed: bool,
+}
+
+impl Standing {
+    fn standby() -> Self {
+        Self { is_standby: true, ..Self::default() }
+    }
+
+    /// Whether it may have the lease if that is free.
+    pub(super) fn may_take(self) -> bool {
+        !self.is_standby || self.has_seen || self.is_confirmed
+    }
+
+    pub(super) fn sees_another(&mut self) {
+        self.has_seen = true;
+    }
+}
+
+/// Why a router is not to take over, or not to become a standby.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NotNow {
+    #[error("this router has the sessions already")]
+    Primary,
+    #[error("another router has the lease still: it ends within 3 s of the death of that router")]
+    Held,
+    #[error("this router has not lost its sessions to another one")]
+    NotFenced,
+}
+
+impl Engine {
+    /// How the router was started.
+    pub(crate) fn set_standby(&mut self, is_standby: bool) {
+        self.standing.is_standby = is_standby;
+    }
+
+    /// What the router is to its sessions, for people.
+    pub(crate) fn role(&self) -> &'static str {
+        match (&self.lease, self.protection, &self.restoring) {
+            (_, Protection::Fenced, _) => "fenced",
+            (None, _, _) => "standby",
+            (Some(_), _, Restoring::Over) => "primary",
+            (Some(_), _, _) => "restoring",
+        }
+    }
+
+    /// Whether `bgp` may begin: this router has the lease, and the sessions of the one before are here.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.lease.is_some() && matches!(self.restoring, Restoring::Over)
+    }
+
+    /// The operator says that the router that had the sessions is dead.
+    ///
+    /// # Errors
+    /// [`NotNow`]: it is not.
+    pub(crate) fn confirm_dead(&mut self) -> Result<(), NotNow> {
+        if self.lease.is_some() || self.protection == Protection::Fenced {
+            return Err(NotNow::Primary);
+        }
+        self.standing.is_confirmed = true;
+        self.take_lease(Instant::now());
+        self.lease.is_some().then_some(()).ok_or(NotNow::Held)
+    }
+
+    /// A router that has lost its sessions to another one waits for them from now on.
+    ///
+    /// # Errors
+    /// [`NotNow`]: it has not lost them.
+    pub(crate) fn reset(&mut self) -> Result<(), NotNow> {
+        if self.protection != Protection::Fenced {
+            return Err(NotNow::NotFenced);
+        }
+        self.free_all();
+        self.lease = None;
+        self.writer = Writer::new(0, random());
+        self.protection = Protection::Beginning;
+        (self.standing, self.restoring) = (Standing::standby(), Restoring::Undecided);
+        (self.has_raised, self.has_said_lease, self.sessions_restored) = (false, false, (0, 0));
+        Ok(())
+    }
+
+    /// Finds out whether there is something to restore, and reads it.
+    pub(super) fn restore(&mut self, now: Instant) {
+        if matches!(self.restoring, Restoring::Undecided) {
+            if !self.is_complete {
+                return;
+            }
+            if self.kept.keys().any(|key| key.split('@').next() == Some("log")) {
+                // `bgp` of this router has sessions, or could have.
+                self.restoring = Restoring::Over;
+                return;
+            }
+            self.begin_reading();
+        }
+        let since = *self.heard_at.get_or_insert(now);
+        if let Restoring::Reading(reading) = &mut self.restoring
+            && let Some(way) = &mut self.way
+        {
+            while let Some(request) = reading.ask() {
+                way.ask(&request);
+            }
+        }
+        let is_reading = matches!(self.restoring, Restoring::Undecided | Restoring::Reading(_));
+        let limit = self.store_timeout();
+        let limit = if self.standing.is_standby { limit } else { limit.min(PATIENCE) };
+        if is_reading && now.duration_since(since) >= limit {
+            error!(event = "sessions-not-restored", "the store does not answer: all sessions begin anew");
+            self.restoring = Restoring::Over;
+        }
+    }
+
+    fn begin_reading(&mut self) {
+        // Before anything is written the store is claimed: whoever had it writes no more.
+        if self.writer.phase() == Phase::Copying {
+            self.restoring = match self.writer.counted_before() {
+                Some(generation) => Restoring::Reading(Box::new(Reading::new(generation))),
+                None => Restoring::Over,
+            };
+        }
+    }
+
+    /// Takes an answer that is one to the reader. `Err`: it is the writer's.
+    pub(super) fn read(
+        &mut self,
+        answer: Result<Answer, Failure>,
+        now: Instant,
+    ) -> Result<(), Result<Answer, Failure>> {
+        let (Phase::Copying, Restoring::Reading(reading)) = (self.writer.phase(), &mut self.restoring) else {
+            return Err(answer);
+        };
+        // Nothing was written, so there is no other answer.
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => return Err(Err(failure)),
+        };
+        self.heard_at = Some(now);
+        if let Err(damaged) = reading.answered(answer) {
+            error!(event = "sessions-not-restored", "the store cannot be read: {damaged}");
+            self.restoring = Restoring::Over;
+            return Ok(());
+        }
+        let read = std::mem::replace(&mut self.restoring, Restoring::Making);
+        self.restoring = match read {
+            Restoring::Reading(reading) => match reading.finish_if_over() {
+                Ok(objects) => Restoring::Read(objects),
+                Err(reading) => Restoring::Reading(Box::new(reading)),
+            },
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// The way to the store has ended: what was not read is read again.
+    pub(super) fn read_again(&mut self) {
+        if matches!(self.restoring, Restoring::Reading(_)) {
+            self.restoring = Restoring::Undecided;
+        }
+    }
+
+    /// What was read, once: whoever takes it says what has become of it.
+    pub(crate) fn take_read(&mut self) -> Option<Objects> {
+        if !matches!(self.restoring, Restoring::Read(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.restoring, Restoring::Making) {
+            Restoring::Read(objects) => Some(objects),
+            _ => None,
+        }
+    }
+
+    /// So many sessions are here, and so many could not be made again. Their slots say what the store has of them.
+    pub(crate) fn restored(&mut self, here: u32, not: u32) {
+        self.sessions_restored = (here, not);
+        self.restoring = Restoring::Over;
+        if here > 0 {
+            self.protection = Protection::Waiting;
+            info!(
+                event = "sessions-restored",
+                sessions = here,
+                lost = not,
+                "sessions of another router go on"
+            );
+        } else if not > 0 {
+            warn!(event = "sessions-restored", sessions = here, lost = not, "no session goes on");
+        }
+    }
+
+    /// Says that this process is well. Another router may have the lease by now: then nothing is said any more, for good.
+    pub(super) fn renew_lease(&mut self) {
+        let is_held = self.lease.as_mut().is_none_or(|lease| lease.renew(clock::since_boot()));
+        if !is_held && self.protection != Protection::Fenced {
+            error!(event = "fenced", "another router has the lease: nothing leaves this one any more");
+            self.writer.give_up();
+            self.way = None;
+            self.protection = Protection::Fenced;
+        }
+    }
+
+    /// Until when the gate may let something leave.
+    pub(super) fn lease_until(&self) -> u64 {
+        self.lease.as_ref().map_or(0, Lease::until)
+    }
+}

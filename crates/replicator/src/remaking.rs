@@ -1,0 +1,306 @@
+//! What the store has of another router becomes what a dead `bgp` of this one would have left: logs and sockets at the keeper.
+//!
+//! ```text
+//!  gate.Close ── fea.Assume ── rebuild, fea.Restore, slots ── keeper.PutOf ── gate.Open ── fea.Announce ── fea.Release
+//! ```
+//! Until a socket is released it says nothing, and until the gate is open nothing reaches it: a segment in between would have the
+//! kernel refuse what is left to set, or end the connection. What cannot be made again is left out: that session begins
+//! anew.
+
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    os::fd::OwnedFd,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use holdfast_api::{
+    bgp::v1::HeldSession,
+    gate::v1::GateClient,
+    keeper::v1::{OfRequest, OnDeath, PutOfRequest, PutRequest},
+    socket::v1::{Empty as SocketEmpty, RestoreRequest, SocketClient},
+    stored::v1::Socket,
+};
+use holdfast_gate::{Connection, Marks, SlotState};
+use holdfast_nsr::{Log, Memory, SessionId};
+use holdfast_process::formats::NSR_LOGS;
+use holdfast_restore::{Objects, Restored, Table, rebuild};
+use holdfast_sys::memory::SharedMemory;
+use holdfast_types::address;
+use holdfast_xrl::{XrlError, scoped};
+use prost::Message;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, error, warn};
+
+use crate::tasks::{OWNER, Tasks};
+
+/// How long each of the other processes may take for its part.
+const LIMIT: Duration = Duration::from_secs(3);
+/// How often a socket is tried whose connection a dead process has still, and the pause in between.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+/// Timestamps are ahead of those that the peer has seen, whatever the clocks of two hosts say (RFC 7323 section 5.3).
+const AHEAD: u32 = 1000;
+/// A socket whose session has agreed on no hold time is kept for so long.
+const WITHOUT_HOLD_TIME: Duration = Duration::from_secs(90);
+/// Sockets that are released with one call.
+const MANY: usize = 32;
+
+/// The memory of a log that is made here.
+#[derive(Debug)]
+pub(crate) struct Mapped(pub(crate) SharedMemory);
+
+impl Memory for Mapped {
+    fn octets(&self) -> &[u8] {
+        self.0.octets()
+    }
+
+    fn octets_mut(&mut self) -> &mut [u8] {
+        self.0.octets_mut()
+    }
+
+    fn release(&mut self, range: Range<usize>) {
+        self.0.release(range);
+    }
+}
+
+/// A session that is here again.
+struct Made {
+    vrf: String,
+    id: SessionId,
+    socket: OwnedFd,
+    hold: Duration,
+    connection: Connection,
+    /// Initial sequence numbers that the socket would have begun with.
+    numbers: (u32, u32),
+    unacknowledged: u64,
+}
+
+/// A table that is.
+struct MadeTable {
+    vrf: String,
+    log: OwnedFd,
+    sessions: Vec<Made>,
+    not: u32,
+}
+
+impl Tasks {
+    /// Puts the sessions of another router into the place of those of a dead `bgp`. How many, and how many cannot be.
+    pub(crate) async fn remake(&self, objects: Objects) -> (u32, u32) {
+        let tables = match objects.tables() {
+            Ok(tables) => tables,
+            Err(damaged) => {
+                error!(event = "sessions-not-restored", "the store cannot be gone on with: {damaged}");
+                return (0, 0);
+            }
+        };
+        drop(objects);
+        let sessions = tables.iter().map(|table| table.sessions.len()).sum::<usize>();
+        match self.remake_all(tables).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                error!(event = "sessions-not-restored", "{}", error.message());
+                (0, u32::try_from(sessions).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    async fn remake_all(&self, tables: Vec<Table>) -> Result<(u32, u32), XrlError> {
+        let gate = self.gate_closed().await?;
+        let made = self.remake_behind(tables).await;
+        // Whatever came of it, what is here now hears its peers.
+        let _ = &gate;
+        let made = made?;
+        let vrfs: BTreeSet<String> = made.iter().map(|table| table.vrf.clone()).collect();
+        for vrf in &vrfs {
+            let _ = vrf;
+        }
+        let mut here = 0;
+        for table in &made {
+            for part in table.sessions.chunks(MANY) {
+                here += part.len();
+                self.release(&table.vrf, part).await?;
+            }
+        }
+        let not = made.iter().map(|table| table.not).sum();
+        Ok((u32::try_from(here).unwrap_or(u32::MAX), not))
+    }
+
+    async fn gate_closed(&self) -> Result<GateClient, XrlError> {
+        let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
+        let _ = &gate;
+        Ok(gate)
+    }
+
+    /// What has to be done while no segment reaches this router.
+    async fn remake_behind(&self, tables: Vec<Table>) -> Result<Vec<MadeTable>, XrlError> {
+        within(self.keeper.drop_of(OfRequest { owner: OWNER.into() })).await?;
+        let configured = self.engine.borrow().configuration.tables.clone();
+        let mut made = Vec::new();
+        for table in tables {
+            let Some(number) = configured.iter().position(|one| one.vrf == table.vrf) else {
+                warn!(event = "sessions-not-restored", vrf = table.vrf, "the table is not configured here");
+                continue;
+            };
+            let number = if table.vrf.is_empty() { 0 } else { number as u32 + 1 };
+            made.push(self.remake_table(&table, number).await?);
+        }
+        for one in made.iter().flat_map(|table| &table.sessions) {
+            self.claim(one);
+        }
+        for table in &made {
+            for one in &table.sessions {
+                let key = format!("session-{}", one.id.0);
+                self.put(&key, &one.vrf, &one.socket, Some(one.hold)).await?;
+            }
+        }
+        // Without a log the sockets are nobody's: whoever dies here begins again.
+        for table in &made {
+            self.put("log", &table.vrf, &table.log, None).await?;
+        }
+        Ok(made)
+    }
+
+    async fn remake_table(&self, table: &Table, number: u32) -> Result<MadeTable, XrlError> {
+        let vrf = table.vrf.clone();
+        let failed =
+            |error: &dyn std::fmt::Display| XrlError::internal(format!("the log of {vrf:?}: {error}"));
+        if !NSR_LOGS.map(u64::from).contains(&table.formats) {
+            return Err(failed(&"another build has written it, in a format that this one does not know"));
+        }
+        let octets = self.engine.borrow().configuration.log_octets;
+        let octets = usize::try_from(octets).map_err(|error| failed(&error))?;
+        let memory = SharedMemory::create("holdfast-log", octets).map_err(|error| failed(&error))?;
+        let copy = memory.descriptor().try_clone_to_owned().map_err(|error| failed(&error))?;
+        let mut log =
+            Log::create(Mapped(memory), table.formats, table.key).map_err(|error| failed(&error))?;
+        let restored = rebuild(table, &mut log).map_err(|error| failed(&error))?;
+        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", &table.vrf))).await?;
+        let (mut sessions, mut not) = (Vec::new(), 0);
+        for one in restored {
+            match self.remake_session(&fea, &table.vrf, number, &log, &one).await {
+                Ok(made) => sessions.push(made),
+                Err(error) => {
+                    not += 1;
+                    let session = one.was.0;
+                    warn!(event = "session-not-restored", vrf, session, "{}", error.message());
+                    log.close(one.id);
+                }
+            }
+        }
+        Ok(MadeTable { vrf: table.vrf.clone(), log: copy, sessions, not })
+    }
+
+    async fn remake_session(
+        &self,
+        fea: &SocketClient,
+        vrf: &str,
+        number: u32,
+        log: &Log<Mapped>,
+        restored: &Restored,
+    ) -> Result<Made, XrlError> {
+        let missing = || XrlError::not_found("the store does not say how its connection is made again");
+        let socket = restored.socket.as_ref().ok_or_else(missing)?;
+        let request = request(socket, restored);
+        let ends = (
+            end(&request.local_address, request.local_port),
+            end(&request.remote_address, request.remote_port),
+        );
+        let (Some(local), Some(remote)) = ends else { return Err(missing()) };
+        let held = HeldSession::decode(log.record(restored.id));
+        let hold = held.ok().map(|held| held.hold_seconds).filter(|seconds| *seconds > 0);
+        let hold = hold.map_or(WITHOUT_HOLD_TIME, |seconds| Duration::from_secs(seconds.into()));
+        let mut attempts = 0;
+        let descriptor = loop {
+            attempts += 1;
+            match within(fea.restore(request.clone())).await {
+                Ok((_, descriptors)) => break descriptors.into_iter().next().ok_or_else(missing)?,
+                // Processes that died a moment ago may have it still, with all that they had in memory.
+                Err(error) if attempts < ATTEMPTS => {
+                    debug!("session {}: {}", restored.was.0, error.message());
+                    let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
+                    let _ = &gate;
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        // Behind the SYN is where a socket begins.
+        let numbers = (request.send.wrapping_sub(1), request.receive.wrapping_sub(1));
+        let unacknowledged = restored.unacknowledged.end - restored.unacknowledged.start;
+        let connection = Connection::new(local, remote, number);
+        let (vrf, id) = (vrf.to_owned(), restored.id);
+        Ok(Made { vrf, id, socket: descriptor, hold, connection, numbers, unacknowledged })
+    }
+
+    /// Of what the store has everything may leave: the peer's octets that are acknowledged, and those that are sent again.
+    fn claim(&self, made: &Made) {
+        let mut engine = self.engine.borrow_mut();
+        let Some(marks) = engine.marks() else { return };
+        let marks: Marks<'_> = marks;
+        let claimed = marks.free_slot().and_then(|slot| {
+            let watermarks = (0, made.unacknowledged);
+            marks.claim_restored(slot, &made.connection, SlotState::Gated, watermarks, made.numbers)
+        });
+        if claimed.is_none() {
+            warn!(event = "session-not-restored", session = made.id.0, "there are too many sessions");
+        }
+    }
+
+    async fn put(
+        &self,
+        key: &str,
+        vrf: &str,
+        descriptor: &OwnedFd,
+        hold: Option<Duration>,
+    ) -> Result<(), XrlError> {
+        let copy = descriptor.try_clone().map_err(|error| XrlError::internal(error.to_string()))?;
+        let hold_milliseconds = hold.map_or(0, |hold| u64::try_from(hold.as_millis()).unwrap_or(u64::MAX));
+        let key = class(key, vrf);
+        let put = PutRequest { key, on_death: OnDeath::Keep.into(), hold_milliseconds, note: String::new() };
+        let request = PutOfRequest { owner: OWNER.into(), put: Some(put) };
+        within(self.keeper.put_of(request, vec![copy])).await.map(drop)
+    }
+
+    async fn release(&self, vrf: &str, sessions: &[Made]) -> Result<(), XrlError> {
+        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", vrf))).await?;
+        let copies = sessions.iter().map(|one| one.socket.try_clone()).collect::<Result<Vec<_>, _>>();
+        let copies = copies.map_err(|error| XrlError::internal(error.to_string()))?;
+        within(fea.release(SocketEmpty {}, copies)).await.map(drop)
+    }
+}
+
+/// A call that is not waited for without end: others may be hung.
+async fn within<T>(call: impl IntoFuture<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
+    let late = |_| Err(XrlError::timeout("a process that restores sessions does not answer"));
+    timeout(LIMIT, call.into_future()).await.unwrap_or_else(late)
+}
+
+fn class(name: &str, vrf: &str) -> String {
+    scoped(name, Some(vrf).filter(|vrf| !vrf.is_empty()))
+}
+
+fn end(octets: &[u8], port: u32) -> Option<std::net::SocketAddr> {
+    Some((address(octets)?, u16::try_from(port).ok()?).into())
+}
+
+/// The socket goes on at these offsets: sequence numbers are those of offset 0, and count octets.
+fn request(socket: &Socket, restored: &Restored) -> RestoreRequest {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let passed = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(socket.unix_milliseconds);
+    let ahead = |timestamp: u32| timestamp.wrapping_add(passed as u32).wrapping_add(AHEAD);
+    RestoreRequest {
+        local_address: socket.local_address.clone(),
+        local_port: socket.local_port,
+        remote_address: socket.remote_address.clone(),
+        remote_port: socket.remote_port,
+        send: socket.sent_zero.wrapping_add(restored.unacknowledged.start as u32),
+        receive: socket.received_zero.wrapping_add(restored.received as u32),
+        segment: socket.segment,
+        selective: socket.selective,
+        scale_theirs: socket.scale_theirs,
+        scale_ours: socket.scale_ours,
+        timestamp: socket.timestamp.map(ahead),
+        window: socket.window,
+    }
+}
