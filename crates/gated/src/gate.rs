@@ -245,6 +245,17 @@ impl Gate {
         }
     }
 
+    /// Whether segments reach the router from now on, at all posts.
+    ///
+    /// # Errors
+    /// The kernel does not take our tables, at one of them.
+    pub(crate) fn set_closed(&self, is_closed: bool) -> Result<(), XrlError> {
+        let set = |post: Rc<RefCell<Post>>| post.borrow_mut().set_closed(is_closed);
+        let all = self.station.posts().into_iter().map(set);
+        let first = all.fold(Ok(()), Result::and);
+        first.map_err(|missing| XrlError::unavailable(missing.to_string()))
+    }
+
     /// An orderly end of the router: everything leaves.
     pub(crate) fn open_up(&self) {
         self.station.posts().iter().for_each(|post| post.borrow_mut().open_up());

@@ -116,6 +116,36 @@ impl Router {
         Ok(router)
     }
 
+    /// kill -9 of all its processes, the keeper first.
+    ///
+    /// # Errors
+    /// It does not say which these are.
+    pub fn die(&mut self) -> Result<()> {
+        let shown = self.show(&["processes"])?;
+        let all = shown.as_object().context("processes")?.values();
+        let all = all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32));
+        let all: Vec<_> = all.collect();
+        kill_process(self.keeper_pid()?, Signal::KILL)?;
+        for pid in all {
+            // Without a keeper they end by themselves.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.keeper.wait()?;
+        Ok(())
+    }
+
+    /// Starts the router again that has died, in the same place, with the same configuration.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn begin_again(&mut self, host: &Namespace) -> Result<()> {
+        let log = File::options().append(true).open(self.directory.join("log"))?;
+        let mut command = host.command(self.binary.to_str().context("path of the binary")?);
+        command.arg("run").arg("-c").arg(self.configuration()).arg("--runtime-dir").arg(&self.directory);
+        self.keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        self.wait_running()
+    }
+
     /// Another configuration, and other files beside it, by `holdfast reload`; what that says.
     pub fn reload_with_files(&self, configuration: &str, files: &Files) -> Result<String> {
         write(&self.directory, files)?;

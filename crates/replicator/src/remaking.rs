@@ -16,7 +16,7 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::HeldSession,
-    gate::v1::GateClient,
+    gate::v1::{Empty as GateEmpty, GateClient},
     keeper::v1::{OfRequest, OnDeath, PutOfRequest, PutRequest},
     socket::v1::{Empty as SocketEmpty, RestoreRequest, SocketClient},
     stored::v1::Socket,
@@ -109,7 +109,7 @@ impl Tasks {
         let gate = self.gate_closed().await?;
         let made = self.remake_behind(tables).await;
         // Whatever came of it, what is here now hears its peers.
-        let _ = &gate;
+        within(gate.open(GateEmpty {})).await?;
         let made = made?;
         let vrfs: BTreeSet<String> = made.iter().map(|table| table.vrf.clone()).collect();
         for vrf in &vrfs {
@@ -128,7 +128,7 @@ impl Tasks {
 
     async fn gate_closed(&self) -> Result<GateClient, XrlError> {
         let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-        let _ = &gate;
+        within(gate.close(GateEmpty {})).await?;
         Ok(gate)
     }
 
@@ -219,7 +219,7 @@ impl Tasks {
                 Err(error) if attempts < ATTEMPTS => {
                     debug!("session {}: {}", restored.was.0, error.message());
                     let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-                    let _ = &gate;
+                    within(gate.close(GateEmpty {})).await?;
                     sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
