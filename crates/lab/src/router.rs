@@ -116,15 +116,58 @@ impl Router {
         Ok(router)
     }
 
+    /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
+    ///
+    /// # Errors
+    /// It does not come so far.
+    pub fn standby(&self, host: &Namespace) -> Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        fs::copy(self.configuration(), directory.join("router.toml"))?;
+        let log = File::create(directory.join("log"))?;
+        let mut command = host.command(self.binary.to_str().context("path of the binary")?);
+        command.args(["run", "--standby", "-c"]).arg(directory.join("router.toml"));
+        command.arg("--runtime-dir").arg(&directory);
+        let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let router = Self { binary: self.binary.clone(), keeper, directory, host: host.name().to_owned() };
+        router.until_role("standby", Duration::from_secs(30))?;
+        wait::until("bgp that waits", Duration::from_secs(30), || {
+            let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
+            if shown["bgp"]["state"] == "waiting" { Ok(()) } else { Err(shown.to_string()) }
+        })
+        .with_context(|| router.log_tail())?;
+        Ok(router)
+    }
+
+    /// Waits until the router is this to its sessions.
+    ///
+    /// # Errors
+    /// It does not come about.
+    pub fn until_role(&self, role: &str, limit: Duration) -> Result<()> {
+        wait::until(role, limit, || {
+            let shown = self.cli(&["call", "replicator/replicator.v1/Show"]).map_err(|e| e.to_string())?;
+            if shown.contains(&format!("role:txt={role}")) { Ok(()) } else { Err(shown) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
+    /// Process ids of all its processes, the keeper among them.
+    ///
+    /// # Errors
+    /// It does not say which these are.
+    pub fn pids(&self) -> Result<Vec<Pid>> {
+        let shown = self.show(&["processes"])?;
+        let all = shown.as_object().context("processes")?.values();
+        Ok(all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32)).collect())
+    }
+
     /// kill -9 of all its processes, the keeper first.
     ///
     /// # Errors
     /// It does not say which these are.
     pub fn die(&mut self) -> Result<()> {
-        let shown = self.show(&["processes"])?;
-        let all = shown.as_object().context("processes")?.values();
-        let all = all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32));
-        let all: Vec<_> = all.collect();
+        let all = self.pids()?;
         kill_process(self.keeper_pid()?, Signal::KILL)?;
         for pid in all {
             // Without a keeper they end by themselves.
