@@ -31,6 +31,7 @@ const READERS: [(&str, &str); 14] = [
     ),
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
     (
+        "replicator/src/remaking.rs",
         "replicator/src/table.rs",
         "when a connection had a TCP timestamp, for another host; who goes on with it sends later ones, however clocks are set",
     ),

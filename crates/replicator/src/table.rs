@@ -368,7 +368,9 @@ impl Table {
             };
             self.tell_socket(id, claim, marks);
             let offsets = self.confirmed.get(&id).and_then(|mark| self.offsets(*mark));
-            let is_able = marks.gating(claim) == Gating::Able;
+            // Of one that was made again the gate needs to have seen nothing.
+            let is_restored = marks.view(claim.slot).is_some_and(|view| view.restored.is_some());
+            let is_able = is_restored || marks.gating(claim) == Gating::Able;
             let Some((now, _, _)) = marks.watermarks(claim) else { continue };
             let wanted = match (offsets, state) {
                 // Whoever must say nothing says nothing, whether the store has the session or not.

@@ -217,6 +217,7 @@ impl Engine {
     /// So many sessions are here, and so many could not be made again. Their slots say what the store has of them.
     pub(crate) fn restored(&mut self, here: u32, not: u32) {
         self.sessions_restored = (here, not);
+        self.has_news = true;
         self.restoring = Restoring::Over;
         if here > 0 {
             info!(
