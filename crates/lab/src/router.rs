@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -92,6 +92,28 @@ impl Router {
         user: Option<u32>,
         files: &Files,
     ) -> Result<Self> {
+        let router = Self::launch_as(binary, host, configuration, environment, user, files, &[])?;
+        router.wait_running()?;
+        Ok(router)
+    }
+
+    /// Starts `holdfast run` with more words, and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn launch(host: &Namespace, configuration: &str, more: &[&str]) -> Result<Self> {
+        Self::launch_as(&binary()?, host, configuration, &[], None, &Files::new(), more)
+    }
+
+    fn launch_as(
+        binary: &Path,
+        host: &Namespace,
+        configuration: &str,
+        environment: &[(&str, &str)],
+        user: Option<u32>,
+        files: &Files,
+        more: &[&str],
+    ) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
@@ -108,12 +130,40 @@ impl Router {
             let [user, group] = ["reuid", "regid"].map(|id| format!("--{id}={user}"));
             command.args([&user, &group, "--clear-groups", "--bounding-set=-all", program]);
         }
-        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory);
+        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory).args(more);
         command.envs(environment.iter().copied());
         let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let router = Self { binary, keeper, directory, host: host.name().to_owned() };
-        router.wait_running()?;
-        Ok(router)
+        Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
+    }
+
+    /// kill -9 of all its processes, the keeper first.
+    ///
+    /// # Errors
+    /// It does not say which these are.
+    pub fn die(&mut self) -> Result<()> {
+        let shown = self.show(&["processes"])?;
+        let all = shown.as_object().context("processes")?.values();
+        let all = all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32));
+        let all: Vec<_> = all.collect();
+        kill_process(self.keeper_pid()?, Signal::KILL)?;
+        for pid in all {
+            // Without a keeper they end by themselves.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.keeper.wait()?;
+        Ok(())
+    }
+
+    /// Starts the router again that has died, in the same place, with the same configuration.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn begin_again(&mut self, host: &Namespace) -> Result<()> {
+        let log = File::options().append(true).open(self.directory.join("log"))?;
+        let mut command = host.command(self.binary.to_str().context("path of the binary")?);
+        command.arg("run").arg("-c").arg(self.configuration()).arg("--runtime-dir").arg(&self.directory);
+        self.keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        self.wait_running()
     }
 
     /// Another configuration, and other files beside it, by `holdfast reload`; what that says.
@@ -231,6 +281,43 @@ impl Router {
         })?;
         ensure!(status.success(), "holdfast run ended with {status}; {}", self.log_tail());
         Ok(())
+    }
+
+    /// Process ids of all its processes but the keeper.
+    ///
+    /// # Errors
+    /// It does not say.
+    pub fn pids(&self) -> Result<Vec<Pid>> {
+        let shown = self.show(&["processes"])?;
+        let processes = shown.as_object().context("processes")?;
+        let pid = |process: &Value| Pid::from_raw(process["pid"].as_i64()? as i32);
+        Ok(processes
+            .values()
+            .filter_map(pid)
+            .filter(|pid| Ok(*pid) != self.keeper_pid().map_err(drop))
+            .collect())
+    }
+
+    /// kill -9 of the keeper, which takes the others with it, and then of these.
+    ///
+    /// # Errors
+    /// The keeper was gone before.
+    pub fn kill_all(&mut self, others: &[Pid]) -> Result<()> {
+        kill_process(self.keeper_pid()?, Signal::KILL)?;
+        for pid in others {
+            // Most are gone by now.
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        self.keeper.wait()?;
+        Ok(())
+    }
+
+    /// How `holdfast run` has ended, if it has.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.keeper.try_wait()?)
     }
 
     fn keeper_pid(&self) -> Result<Pid> {
