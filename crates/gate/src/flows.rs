@@ -177,6 +177,11 @@ impl Flows {
         }
     }
 
+    /// Whether a connection is known.
+    pub fn knows(&self, connection: &Connection) -> bool {
+        self.index.contains_key(connection)
+    }
+
     /// How many connections are known.
     pub fn len(&self) -> usize {
         self.index.len()

@@ -6,7 +6,8 @@
 //!
 //! Our table is called [`TABLE`], once for IPv4 and once for IPv6. Its chain at the hook OUTPUT sends each segment from and to
 //! our ports to the queue, by the target NFQUEUE of xt, since kernels may lack the statement `queue` of nft. It says
-//! neither `bypass` nor fail-open: while nobody reads the queue, nothing leaves.
+//! neither `bypass` nor fail-open: while nobody reads the queue, nothing leaves. While the gate is closed a chain at the hook INPUT
+//! drops each segment from and to these ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,6 +16,7 @@ pub const TABLE: &str = "holdfast-gate";
 /// The name of the tables of a moment in which it is tried whether all this works.
 pub const TRIAL: &str = "holdfast-gate-trial";
 const CHAIN: &str = "output";
+const INPUT_CHAIN: &str = "input";
 /// Most ports that the gate stands at.
 pub const MOST_PORTS: usize = 64;
 /// The multicast group that tells of changes to nf_tables (NFNLGRP_NFTABLES).
@@ -45,6 +47,7 @@ const QUEUE_VERDICT: u16 = QUEUE | 1;
 const QUEUE_CONFIG: u16 = QUEUE | 2;
 
 const NEW_TABLE: u16 = NF_TABLES;
+const GET_TABLE: u16 = NF_TABLES | 1;
 const DELETE_TABLE: u16 = NF_TABLES | 2;
 const NEW_CHAIN: u16 = NF_TABLES | 3;
 const DELETE_CHAIN: u16 = NF_TABLES | 5;
@@ -52,10 +55,15 @@ const NEW_RULE: u16 = NF_TABLES | 6;
 const DELETE_RULE: u16 = NF_TABLES | 8;
 
 const SOCK_DIAG: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const TCP: u8 = 6;
+
+/// Hooks of netfilter.
+const LOCAL_IN: u32 = 1;
+const LOCAL_OUT: u32 = 3;
 
 const NESTED: u16 = 0x8000;
 
@@ -103,7 +111,7 @@ pub enum Received<'a> {
         by: u32,
     },
     /// A socket of TCP: its own address, and its peer's.
-    Socket(SocketAddr, SocketAddr),
+    Socket(ListedSocket),
     /// Something else.
     Other,
 }
@@ -168,30 +176,55 @@ impl Messages {
         self.octets.extend_from_slice(&message);
     }
 
-    /// Puts tables in place of what is there under this name, for these ports: all of it at once. The outcome has the
-    /// number of the sequence.
-    pub fn install_tables(&mut self, name: &str, ports: &[u16], queue: u16, sequence: u32) {
+    /// Puts tables in place of what is there under this name, for these ports: all of it at once. `is_closed`: nothing comes in,
+    /// either. The outcome has the number of the sequence.
+    pub fn install_tables(&mut self, name: &str, ports: &[u16], queue: u16, is_closed: bool, sequence: u32) {
         self.batch(sequence, |messages| {
             for family in [IPV4, IPV6] {
                 messages.remove_table(name, family, sequence);
                 messages.name_table(name, NEW_TABLE, CREATE, family, sequence);
-                messages.message(NEW_CHAIN, REQUEST | CREATE, family, 0, sequence, |message| {
-                    message.text(1, name);
-                    message.text(3, CHAIN);
-                    message.nested(4, |hook| {
-                        hook.number(1, 3);
-                        hook.number(2, PRIORITY.cast_unsigned());
-                    });
-                    message.number(5, 1);
-                    message.text(7, "filter");
-                });
-                for port in ports.iter().take(MOST_PORTS) {
-                    for offset in [0, 2] {
-                        messages.rule((name, family), *port, offset, queue, sequence);
+                let mut chain = |chain, hook, fate| {
+                    messages.chain((name, family), chain, hook, sequence);
+                    for port in ports.iter().take(MOST_PORTS) {
+                        for offset in [0, 2] {
+                            messages.rule((name, family, chain), *port, offset, fate, sequence);
+                        }
                     }
+                };
+                chain(CHAIN, LOCAL_OUT, Fate::Queue(queue));
+                if is_closed {
+                    chain(INPUT_CHAIN, LOCAL_IN, Fate::Drop);
                 }
             }
         });
+    }
+
+    fn chain(&mut self, (table, family): (&str, u8), chain: &str, hook: u32, sequence: u32) {
+        self.message(NEW_CHAIN, REQUEST | CREATE, family, 0, sequence, |message| {
+            message.text(1, table);
+            message.text(3, chain);
+            message.nested(4, |at| {
+                at.number(1, hook);
+                at.number(2, PRIORITY.cast_unsigned());
+            });
+            message.number(5, 1);
+            message.text(7, "filter");
+        });
+    }
+
+    /// Asks whether there is a table of this name, of IPv4: the outcome is `ENOENT` if not.
+    pub fn ask_for_table(&mut self, name: &str, sequence: u32) {
+        self.name_table(name, GET_TABLE, ACKNOWLEDGE, IPV4, sequence);
+    }
+
+    /// Destroys a socket. Whoever has it is told ECONNABORTED.
+    pub fn destroy_socket(&mut self, socket: &SocketId, sequence: u32) {
+        let at = self.octets.len();
+        self.header(SOCK_DESTROY, REQUEST | ACKNOWLEDGE, sequence);
+        self.octets.extend([socket.family, TCP, 0, 0]);
+        self.octets.extend(u32::MAX.to_ne_bytes());
+        self.octets.extend(socket.id);
+        self.end(at);
     }
 
     /// Removes the tables of this name; that there is none is no error.
@@ -225,15 +258,22 @@ impl Messages {
         self.message(kind, REQUEST | flags, family, 0, sequence, |message| message.text(1, name));
     }
 
-    /// TCP with this port at this offset of its header (0: source, 2: destination) goes to the queue.
-    fn rule(&mut self, (table, family): (&str, u8), port: u16, offset: u32, queue: u16, sequence: u32) {
+    /// What becomes of TCP with this port at this offset of its header (0: source, 2: destination).
+    fn rule(
+        &mut self,
+        (table, family, chain): (&str, u8, &str),
+        port: u16,
+        offset: u32,
+        fate: Fate,
+        sequence: u32,
+    ) {
         const REGISTER: u32 = 1;
         const EQUAL: u32 = 0;
         const PROTOCOL: u32 = 16;
         const TRANSPORT_HEADER: u32 = 2;
         self.message(NEW_RULE, REQUEST | CREATE | APPEND, family, 0, sequence, |message| {
             message.text(1, table);
-            message.text(2, CHAIN);
+            message.text(2, chain);
             message.nested(4, |list| {
                 list.expression("meta", |data| {
                     data.number(1, REGISTER);
@@ -255,15 +295,22 @@ impl Messages {
                     data.number(2, EQUAL);
                     data.nested(3, |value| value.attribute(1, &port.to_be_bytes()));
                 });
-                list.expression("target", |data| {
-                    data.text(1, "NFQUEUE");
-                    data.number(2, 3);
-                    // The first queue, how many, and flags: no bypass. Aligned as structures of xt are.
-                    let mut info = [0; 8];
-                    info[..2].copy_from_slice(&queue.to_ne_bytes());
-                    info[2..4].copy_from_slice(&1_u16.to_ne_bytes());
-                    data.attribute(3, &info);
-                });
+                match fate {
+                    Fate::Queue(queue) => list.expression("target", |data| {
+                        data.text(1, "NFQUEUE");
+                        data.number(2, 3);
+                        // The first queue, how many, and flags: no bypass. Aligned as structures of xt are.
+                        let mut info = [0; 8];
+                        info[..2].copy_from_slice(&queue.to_ne_bytes());
+                        info[2..4].copy_from_slice(&1_u16.to_ne_bytes());
+                        data.attribute(3, &info);
+                    }),
+                    Fate::Drop => list.expression("immediate", |data| {
+                        // The register of verdicts, and NF_DROP.
+                        data.number(1, 0);
+                        data.nested(2, |value| value.nested(2, |verdict| verdict.number(1, 0)));
+                    }),
+                }
             });
         });
     }
@@ -353,6 +400,33 @@ impl Messages {
     }
 }
 
+/// What becomes of a segment.
+#[derive(Copy, Clone)]
+enum Fate {
+    /// It goes to this queue.
+    Queue(u16),
+    Drop,
+}
+
+/// What the kernel calls a socket.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SocketId {
+    family: u8,
+    /// `struct inet_diag_sockid`.
+    id: [u8; 48],
+}
+
+/// A socket of TCP that the kernel has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ListedSocket {
+    /// Its end.
+    pub local: SocketAddr,
+    /// That of the peer.
+    pub remote: SocketAddr,
+    /// What the kernel calls it.
+    pub id: SocketId,
+}
+
 /// Calls back for each message of a datagram of the kernel. What is cut short ends it.
 pub fn read<'a>(datagram: &'a [u8], mut each: impl FnMut(Received<'a>)) {
     let mut rest = datagram;
@@ -379,7 +453,7 @@ fn read_message(message: &[u8]) -> Received<'_> {
             has_dropped: kind != DELETE_RULE,
             by: u32_at(message, 12).unwrap_or(0),
         },
-        SOCK_DIAG => socket(body).map_or(Received::Other, |(local, remote)| Received::Socket(local, remote)),
+        SOCK_DIAG => socket(body).map_or(Received::Other, Received::Socket),
         // NOOP and whatever comes.
         NOOP.. => Received::Other,
         0 => Received::Other,
@@ -406,8 +480,8 @@ fn is_ours(body: &[u8]) -> bool {
     name.is_some_and(|(_, name)| name.strip_suffix(&[0]) == Some(TABLE.as_bytes()))
 }
 
-fn socket(body: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
-    let body: &[u8; 40] = body.first_chunk()?;
+fn socket(body: &[u8]) -> Option<ListedSocket> {
+    let body: &[u8; 52] = body.first_chunk()?;
     let port = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
     let address = |at: usize| {
         let octets = body[at..].first_chunk::<16>().copied().unwrap_or_default();
@@ -419,7 +493,9 @@ fn socket(body: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
         }
     };
     let known = body[0] == IPV4 || body[0] == IPV6;
-    known.then(|| (SocketAddr::new(address(8), port(4)), SocketAddr::new(address(24), port(6))))
+    let id = SocketId { family: body[0], id: body[4..].first_chunk().copied()? };
+    let (local, remote) = (SocketAddr::new(address(8), port(4)), SocketAddr::new(address(24), port(6)));
+    known.then_some(ListedSocket { local, remote, id })
 }
 
 /// Kind and value of each; what is cut short ends it.
@@ -502,14 +578,43 @@ mod tests {
         body.extend([0; 12]);
         body.extend([10, 0, 0, 2]);
         body.extend([0; 12]);
+        // An interface and a cookie.
+        body.extend([7; 12]);
         let (local, remote) = ("10.0.0.1:179".parse().unwrap(), "10.0.0.2:4096".parse().unwrap());
-        assert_eq!(socket(&body), Some((local, remote)));
+        let ends = |body: &[u8]| socket(body).map(|socket| (socket.local, socket.remote));
+        assert_eq!(ends(&body), Some((local, remote)));
         body[0] = IPV6;
         body[8..24].copy_from_slice(&"2001:db8::1".parse::<Ipv6Addr>().unwrap().octets());
-        assert_eq!(socket(&body).map(|(local, _)| local), Some("[2001:db8::1]:179".parse().unwrap()));
+        assert_eq!(ends(&body).map(|(local, _)| local), Some("[2001:db8::1]:179".parse().unwrap()));
         body[0] = 1;
         assert_eq!(socket(&body), None);
-        assert_eq!(socket(&body[..39]), None);
+        assert_eq!(socket(&body[..51]), None);
+    }
+
+    #[test]
+    fn a_socket_is_destroyed_under_the_name_that_the_kernel_gave_it() {
+        let body: Vec<u8> = [IPV6, 1, 0, 0].into_iter().chain(1..=48).collect();
+        let listed = socket(&body).expect("a socket");
+        let mut messages = Messages::default();
+        messages.destroy_socket(&listed.id, 9);
+        let octets = messages.octets();
+        assert_eq!((u16_at(octets, 4), u32_at(octets, 8)), (Some(SOCK_DESTROY), Some(9)));
+        assert_eq!(octets[HEADER..HEADER + 8], [IPV6, TCP, 0, 0, 255, 255, 255, 255]);
+        assert_eq!(octets[HEADER + 8..], body[4..]);
+    }
+
+    #[test]
+    fn a_closed_gate_has_a_chain_more() {
+        let mut messages = Messages::default();
+        messages.install_tables(TABLE, &[179], 7, true, 5);
+        let mut kinds = Vec::new();
+        let mut at = 0;
+        while let Some(length) = u32_at(messages.octets(), at) {
+            kinds.push(u16_at(messages.octets(), at + 4).unwrap_or(0));
+            at += align(length as usize);
+        }
+        let count = |kind| kinds.iter().filter(|one| **one == kind).count();
+        assert_eq!((count(NEW_CHAIN), count(NEW_RULE)), (4, 8), "both families, both directions, both ports");
     }
 
     #[test]
@@ -526,7 +631,7 @@ mod tests {
     fn a_batch_is_whole_messages_of_which_the_last_inside_asks() {
         let mut messages = Messages::default();
         messages.verdict(1, 1, Verdict::Drop);
-        messages.install_tables(TABLE, &[179, 1179], 7, 5);
+        messages.install_tables(TABLE, &[179, 1179], 7, false, 5);
         let (mut rest, mut kinds) = (messages.octets(), Vec::new());
         while let Some(length) = u32_at(rest, 0) {
             kinds.push((u16_at(rest, 4).unwrap(), u16_at(rest, 6).unwrap() & ACKNOWLEDGE != 0));

@@ -25,8 +25,8 @@ const MARKS: &str = "marks";
 const REPLICATOR: &str = "bell-replicator";
 const GATE: &str = "bell-gate";
 const FLOWS: &str = "flows";
-/// How often the gate tries to stand where it cannot.
-const RETRY: Duration = Duration::from_secs(1);
+/// How often the gate tries to stand where it cannot: a standby waits for the queue of a router that has died.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// The gate of the router.
 pub(crate) struct Gate {
@@ -243,6 +243,21 @@ impl Gate {
         if let Some(name) = name.filter(|name| !name.is_empty()) {
             kept::forget(&self.keeper, scoped(FLOWS, Some(&name)));
         }
+    }
+
+    /// Whether segments reach the router from now on, at all posts.
+    ///
+    /// # Errors
+    /// The kernel does not take our tables, at one of them; or the gate is to be closed, and does not stand everywhere: another
+    /// router may be there still.
+    pub(crate) fn set_closed(&self, is_closed: bool) -> Result<(), XrlError> {
+        if is_closed && (self.station.posts().is_empty() || !self.missing.borrow().is_empty()) {
+            return Err(XrlError::unavailable("the gate does not stand everywhere"));
+        }
+        let set = |post: Rc<RefCell<Post>>| post.borrow_mut().set_closed(is_closed);
+        let all = self.station.posts().into_iter().map(set);
+        let first = all.fold(Ok(()), Result::and);
+        first.map_err(|missing| XrlError::unavailable(missing.to_string()))
     }
 
     /// An orderly end of the router: everything leaves.

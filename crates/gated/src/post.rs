@@ -4,7 +4,7 @@ use std::{io, os::fd::OwnedFd, time::Duration};
 
 use holdfast_gate::{
     Connection, Counts, Flows, Marks, Segment, Verdicts, kept,
-    nfnetlink::{self, MOST_PORTS, Messages, Received, TABLE, TABLE_CHANGES, TRIAL, Verdict},
+    nfnetlink::{self, ListedSocket, MOST_PORTS, Messages, Received, TABLE, TABLE_CHANGES, TRIAL, Verdict},
 };
 use holdfast_sys::{
     memory::SharedMemory,
@@ -12,7 +12,7 @@ use holdfast_sys::{
 };
 use holdfast_types::HashKey;
 use rustix::io::Errno;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 /// Packets that the kernel holds for us at most; beyond it drops.
 pub const QUEUE_ROOM: u32 = 65_536;
@@ -178,6 +178,8 @@ pub struct Post {
     messages: Messages,
     verdicts: Verdicts,
     sequence: u32,
+    /// Nothing comes in.
+    is_closed: bool,
     /// Our tables are in place, as far as we know.
     has_tables: bool,
     /// The marks are others than before.
@@ -209,23 +211,46 @@ impl Post {
             messages: Messages::default(),
             verdicts: Verdicts::new(),
             sequence: 1,
+            is_closed: false,
             has_tables: false,
             other_marks: false,
             from: 0,
             tally: Tally::default(),
         };
-        if kept::is_kept(post.kept.octets()) {
+        let is_kept = kept::is_kept(post.kept.octets());
+        if is_kept {
             post.flows.restore(kept::read(post.kept.octets()));
         } else {
             post.kept.octets_mut().fill(0);
             kept::begin(post.kept.octets_mut());
         }
-        post.bind()?;
-        post.install()?;
-        // Behind the tables: who begins from now on is seen in the queue.
-        post.learn_sockets()?;
+        if !is_kept && post.finds_tables()? {
+            // A router has died here: in order it would have removed them. Its sockets may still be dying. They say nothing while
+            // nobody reads the queue, and nobody knows them afterwards.
+            post.install()?;
+            post.destroy_left_overs()?;
+            post.bind()?;
+        } else {
+            post.bind()?;
+            post.install()?;
+            // Behind the tables: who begins from now on is seen in the queue.
+            post.learn_sockets()?;
+        }
         post.keep();
         Ok(post)
+    }
+
+    /// Whether anything comes in from now on. Sockets that no connection of this router has are destroyed before.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn set_closed(&mut self, is_closed: bool) -> Result<(), Missing> {
+        if self.is_closed != is_closed {
+            self.is_closed = is_closed;
+            self.install()?;
+            self.drop_held();
+        }
+        if is_closed { self.destroy_left_overs() } else { Ok(()) }
     }
 
     /// The settings.
@@ -415,7 +440,7 @@ impl Post {
         self.has_tables = false;
         self.messages.clear();
         let ports = &self.settings.ports[..self.settings.ports.len().min(MOST_PORTS)];
-        self.messages.install_tables(TABLE, ports, self.settings.queue, self.sequence);
+        self.messages.install_tables(TABLE, ports, self.settings.queue, self.is_closed, self.sequence);
         match self.ask().map_err(Missing::Socket)? {
             0 => self.has_tables = true,
             errno => return Err(Missing::Table { errno }),
@@ -430,7 +455,9 @@ impl Post {
     pub fn try_port(&mut self, port: Option<u16>) -> Result<(), Missing> {
         self.messages.clear();
         match port {
-            Some(port) => self.messages.install_tables(TRIAL, &[port], self.settings.queue, self.sequence),
+            Some(port) => {
+                self.messages.install_tables(TRIAL, &[port], self.settings.queue, false, self.sequence);
+            }
             None => self.messages.remove_tables(TRIAL, self.sequence),
         }
         match self.ask().map_err(Missing::Socket)? {
@@ -447,21 +474,59 @@ impl Post {
         outcome(&sockets.control, buffer)
     }
 
+    /// Whether tables of our name are there.
+    fn finds_tables(&mut self) -> Result<bool, Missing> {
+        self.messages.clear();
+        self.sequence = self.sequence.wrapping_add(1);
+        self.messages.ask_for_table(TABLE, self.sequence);
+        Ok(self.ask().map_err(Missing::Socket)? == 0)
+    }
+
     fn learn_sockets(&mut self) -> Result<(), Missing> {
+        for socket in self.list_sockets()? {
+            self.flows.add_older(Connection::new(socket.local, socket.remote, self.settings.vrf));
+        }
+        Ok(())
+    }
+
+    /// Sockets of a router that is dead. What they say does not leave: their connections are unknown.
+    fn destroy_left_overs(&mut self) -> Result<(), Missing> {
+        for socket in self.list_sockets()? {
+            let connection = Connection::new(socket.local, socket.remote, self.settings.vrf);
+            if self.flows.knows(&connection) {
+                continue;
+            }
+            self.messages.clear();
+            self.sequence = self.sequence.wrapping_add(1);
+            self.messages.destroy_socket(&socket.id, self.sequence);
+            let Self { sockets, messages, buffer, .. } = self;
+            sockets.list.send(messages.octets()).map_err(Missing::Sockets)?;
+            // It may have gone by itself.
+            match outcome(&sockets.list, buffer).map_err(Missing::Sockets)? {
+                0 => info!(event = "left-over-destroyed", "a socket of a dead router: {connection:?}"),
+                errno => debug!("a socket of a dead router: {}", words(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The sockets of our ports.
+    fn list_sockets(&mut self) -> Result<Vec<ListedSocket>, Missing> {
+        let mut found = Vec::new();
         for is_v6 in [false, true] {
             self.messages.clear();
             self.messages.ask_for_sockets(is_v6, self.sequence);
-            let Self { sockets, messages, buffer, flows, settings, .. } = self;
+            let Self { sockets, messages, buffer, settings, .. } = self;
             let list = &sockets.list;
             list.send(messages.octets()).map_err(Missing::Sockets)?;
             let (mut is_done, mut errno) = (false, 0);
             for _ in 0..MOST_DATAGRAMS {
                 let datagram = list.receive(buffer).map_err(Missing::Sockets)?;
                 nfnetlink::read(datagram, |received| match received {
-                    Received::Socket(local, remote) => {
+                    Received::Socket(socket) => {
                         let is_ours = |port| settings.ports.contains(&port);
-                        if is_ours(local.port()) || is_ours(remote.port()) {
-                            flows.add_older(Connection::new(local, remote, settings.vrf));
+                        if is_ours(socket.local.port()) || is_ours(socket.remote.port()) {
+                            found.push(socket);
                         }
                     }
                     Received::Done => is_done = true,
@@ -477,7 +542,7 @@ impl Post {
                 return Err(Missing::Sockets(words(errno)));
             }
         }
-        Ok(())
+        Ok(found)
     }
 }
 

@@ -25,6 +25,14 @@ impl GateServer for GateService {
         Ok(AttachReply { missing: self.0.status().missing })
     }
 
+    async fn close(&self, _context: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        self.0.set_closed(true).map(|()| Empty {})
+    }
+
+    async fn open(&self, _context: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        self.0.set_closed(false).map(|()| Empty {})
+    }
+
     async fn show(&self, _context: &CallContext, _: Empty) -> Result<GateStatus, XrlError> {
         Ok(self.0.status())
     }

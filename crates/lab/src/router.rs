@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -136,22 +136,51 @@ impl Router {
         Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
     }
 
+    /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
+    ///
+    /// # Errors
+    /// It does not come so far.
+    pub fn standby(&self, host: &Namespace) -> Result<Self> {
+        let configuration = fs::read_to_string(self.configuration())?;
+        let router = Self::launch(host, &configuration, &["--standby"])?;
+        router.until_role("standby", Duration::from_secs(30))?;
+        wait::until("bgp that waits", Duration::from_secs(30), || {
+            let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
+            if shown["bgp"]["state"] == "waiting" { Ok(()) } else { Err(shown.to_string()) }
+        })
+        .with_context(|| router.log_tail())?;
+        Ok(router)
+    }
+
+    /// Waits until the router is this to its sessions.
+    ///
+    /// # Errors
+    /// It does not come about.
+    pub fn until_role(&self, role: &str, limit: Duration) -> Result<()> {
+        wait::until(role, limit, || {
+            let shown = self.cli(&["call", "replicator/replicator.v1/Show"]).map_err(|e| e.to_string())?;
+            if shown.contains(&format!("role:txt={role}")) { Ok(()) } else { Err(shown) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
+    /// Process ids of all its processes, the keeper among them.
+    ///
+    /// # Errors
+    /// It does not say which these are.
+    pub fn pids(&self) -> Result<Vec<Pid>> {
+        let shown = self.show(&["processes"])?;
+        let all = shown.as_object().context("processes")?.values();
+        Ok(all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32)).collect())
+    }
+
     /// kill -9 of all its processes, the keeper first.
     ///
     /// # Errors
     /// It does not say which these are.
     pub fn die(&mut self) -> Result<()> {
-        let shown = self.show(&["processes"])?;
-        let all = shown.as_object().context("processes")?.values();
-        let all = all.filter_map(|process| Pid::from_raw(process["pid"].as_i64()? as i32));
-        let all: Vec<_> = all.collect();
-        kill_process(self.keeper_pid()?, Signal::KILL)?;
-        for pid in all {
-            // Without a keeper they end by themselves.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        self.keeper.wait()?;
-        Ok(())
+        let all = self.pids()?;
+        self.kill_all(&all)
     }
 
     /// Starts the router again that has died, in the same place, with the same configuration.
@@ -283,21 +312,6 @@ impl Router {
         Ok(())
     }
 
-    /// Process ids of all its processes but the keeper.
-    ///
-    /// # Errors
-    /// It does not say.
-    pub fn pids(&self) -> Result<Vec<Pid>> {
-        let shown = self.show(&["processes"])?;
-        let processes = shown.as_object().context("processes")?;
-        let pid = |process: &Value| Pid::from_raw(process["pid"].as_i64()? as i32);
-        Ok(processes
-            .values()
-            .filter_map(pid)
-            .filter(|pid| Ok(*pid) != self.keeper_pid().map_err(drop))
-            .collect())
-    }
-
     /// kill -9 of the keeper, which takes the others with it, and then of these.
     ///
     /// # Errors
@@ -310,14 +324,6 @@ impl Router {
         }
         self.keeper.wait()?;
         Ok(())
-    }
-
-    /// How `holdfast run` has ended, if it has.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.keeper.try_wait()?)
     }
 
     fn keeper_pid(&self) -> Result<Pid> {

@@ -16,7 +16,7 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::HeldSession,
-    gate::v1::GateClient,
+    gate::v1::{Empty as GateEmpty, GateClient},
     keeper::v1::{OfRequest, OnDeath, PutOfRequest, PutRequest},
     socket::v1::{Empty as SocketEmpty, RestoreRequest, SocketClient},
     stored::v1::Socket,
@@ -25,7 +25,7 @@ use holdfast_gate::{Connection, Marks, SlotState};
 use holdfast_nsr::{Log, Memory, SessionId};
 use holdfast_process::formats::NSR_LOGS;
 use holdfast_restore::{Objects, Restored, Table, rebuild};
-use holdfast_sys::memory::SharedMemory;
+use holdfast_sys::{memory::SharedMemory, repair};
 use holdfast_types::address;
 use holdfast_xrl::{XrlError, scoped};
 use prost::Message;
@@ -39,6 +39,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// How often a socket is tried whose connection a dead process has still, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two attempts to close the gate.
+const GATE_PAUSE: Duration = Duration::from_millis(100);
 /// Timestamps are ahead of those that the peer has seen, whatever the clocks of two hosts say (RFC 7323 section 5.3).
 const AHEAD: u32 = 1000;
 /// A socket whose session has agreed on no hold time is kept for so long.
@@ -109,7 +111,7 @@ impl Tasks {
         let gate = self.gate_closed().await?;
         let made = self.remake_behind(tables).await;
         // Whatever came of it, what is here now hears its peers.
-        let _ = &gate;
+        within(gate.open(GateEmpty {})).await?;
         let made = made?;
         let vrfs: BTreeSet<String> = made.iter().map(|table| table.vrf.clone()).collect();
         for vrf in &vrfs {
@@ -128,7 +130,15 @@ impl Tasks {
 
     async fn gate_closed(&self) -> Result<GateClient, XrlError> {
         let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-        let _ = &gate;
+        let mut attempts = 0;
+        // It does not stand everywhere while a dead router has its queue.
+        while let Err(error) = within(gate.close(GateEmpty {})).await {
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Err(error);
+            }
+            sleep(GATE_PAUSE).await;
+        }
         Ok(gate)
     }
 
@@ -219,12 +229,14 @@ impl Tasks {
                 Err(error) if attempts < ATTEMPTS => {
                     debug!("session {}: {}", restored.was.0, error.message());
                     let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-                    let _ = &gate;
+                    within(gate.close(GateEmpty {})).await?;
                     sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
             }
         };
+        let again = log.unsent(restored.id).flatten().copied().collect::<Vec<_>>();
+        repair::send_again(&descriptor, &again).map_err(|error| XrlError::internal(error.to_string()))?;
         // Behind the SYN is where a socket begins.
         let numbers = (request.send.wrapping_sub(1), request.receive.wrapping_sub(1));
         let unacknowledged = restored.unacknowledged.end - restored.unacknowledged.start;

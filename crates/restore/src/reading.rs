@@ -108,14 +108,14 @@ impl Reading {
 
     /// The objects, when all are read.
     pub fn finish(self) -> Option<Objects> {
-        self.finish_if_over().ok()
+        Box::new(self).finish_if_over().ok()
     }
 
     /// The objects, when all are read; otherwise what reads on.
     ///
     /// # Errors
     /// There is more to read.
-    pub fn finish_if_over(self) -> Result<Objects, Self> {
+    pub fn finish_if_over(self: Box<Self>) -> Result<Objects, Box<Self>> {
         let is_over =
             self.list.is_none() && !self.is_listing && self.listed.is_empty() && self.asked.is_empty();
         if is_over { Ok(self.objects) } else { Err(self) }

@@ -8,7 +8,7 @@ use std::{io, net::SocketAddr, os::fd::AsFd};
 
 use rustix::{
     io::Errno,
-    net::{SocketAddrAny, bind, connect, getpeername, getsockname},
+    net::{SendFlags, SocketAddrAny, bind, connect, getpeername, getsockname, send, sockopt},
 };
 
 use crate::{
@@ -54,13 +54,16 @@ const TIMESTAMPS_LENGTH: u32 = 12;
 /// Octets of our window to begin with. The kernel opens it as octets are read.
 const OUR_WINDOW: u32 = 64 << 10;
 
+/// Room for what the peer has not acknowledged, in octets: as much as the kernel gives a socket by default at most.
+const SEND_ROOM: usize = 4 << 20;
+
 /// The most that `TCP_MAXSEG` takes.
 const MOST_SEGMENT: u16 = 32_767;
 
 /// Values of `TCP_REPAIR`.
 const ON: libc::c_int = 1;
-/// Without a probe of the peer's window.
-const OFF: libc::c_int = -1;
+/// With a probe of the peer's window: its answer says how far the peer is.
+const OFF: libc::c_int = 0;
 /// Values of `TCP_REPAIR_QUEUE`.
 const NO_QUEUE: libc::c_int = 0;
 const RECEIVE_QUEUE: libc::c_int = 1;
@@ -125,6 +128,8 @@ fn timestamp(socket: impl AsFd) -> io::Result<u32> {
 /// `setsockopt`.
 pub fn restore(socket: impl AsFd, place: &Place, agreed: &Agreed) -> io::Result<()> {
     set(&socket, libc::TCP_REPAIR, ON)?;
+    // What was unacknowledged at the router before has room here.
+    sockopt::set_socket_send_buffer_size_force(&socket, SEND_ROOM)?;
     for (queue, number) in [(SEND_QUEUE, place.send), (RECEIVE_QUEUE, place.receive)] {
         set(&socket, libc::TCP_REPAIR_QUEUE, queue)?;
         set_option(&socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ, &number)?;
@@ -158,6 +163,28 @@ pub fn restore(socket: impl AsFd, place: &Place, agreed: &Agreed) -> io::Result<
         announced_at: place.receive,
     };
     set_option(&socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW, &windows)
+}
+
+/// Octets that the peer may have, and may lack, in a socket that is not released: they count as sent, and are sent again unless
+/// the peer acknowledges them. How many of them there was room for.
+///
+/// What the peer has acknowledged beyond what counts as sent would be refused (RFC 9293 section 3.10.7.4), together with its data:
+/// neither side could go on.
+///
+/// # Errors
+/// Those of `setsockopt` and `send`, but not that there is no more room.
+pub fn send_again(socket: impl AsFd, mut octets: &[u8]) -> io::Result<usize> {
+    set(&socket, libc::TCP_REPAIR_QUEUE, SEND_QUEUE)?;
+    let all = octets.len();
+    while !octets.is_empty() {
+        match send(&socket, octets, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => octets = octets.get(count..).unwrap_or_default(),
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    set(&socket, libc::TCP_REPAIR_QUEUE, NO_QUEUE)?;
+    Ok(all - octets.len())
 }
 
 /// From now on a socket that was restored is like any other.
@@ -278,6 +305,28 @@ mod tests {
                 goes_on(address, b"secret", dialled);
             }
         }
+    }
+
+    /// More than a new connection may send at once: what the peer acknowledges is always what counts as sent.
+    #[test]
+    fn what_the_peer_has_already_counts_as_sent() {
+        const LACKED: usize = 300_000;
+        let (mut ours, mut theirs) = pair("127.0.0.1:0", b"");
+        let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| ours.write_all(&text).expect("written"));
+            theirs.read_exact(&mut vec![0; text.len()]).expect("read");
+        });
+        let agreed = agreed(&ours).expect("a connection");
+        let place = take_out(&ours).expect("this test needs root");
+        drop(ours);
+        let mut ours = closed(place.local);
+        let earlier = Place { send: place.send.wrapping_sub(LACKED as u32), ..place };
+        restore(&ours, &earlier, &agreed).expect("restored");
+        let again = send_again(&ours, &text[text.len() - LACKED..]).expect("room");
+        assert_eq!(again, LACKED);
+        release(&ours).expect("released");
+        talk(&mut theirs, &mut ours);
     }
 
     #[test]

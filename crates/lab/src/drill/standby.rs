@@ -37,8 +37,6 @@ const PACE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE_MS: u32 = 1500;
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
-/// A standby waits for so long at least before the router dies.
-const STANDING_BY: Duration = Duration::from_secs(2);
 
 /// What a drill is about.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
@@ -189,7 +187,7 @@ impl<'a> Drill<'a> {
 
     fn round(&mut self) -> Result<()> {
         if self.options.standby != Standby::None {
-            self.scene.prepare(STANDING_BY)?;
+            self.scene.prepare()?;
         }
         let packets = self.scene.packets()?;
         let pause = self.random.below(LONGEST_PAUSE_MS);
@@ -232,6 +230,9 @@ impl<'a> Drill<'a> {
         }
         self.scene.settle()?;
         let total = now() - at;
+        // Each stock router changes something under the next router, too.
+        self.churn(4 * PACE, |_| false)?;
+        self.scene.settle()?;
         self.scene.ensure_quiet()?;
         self.scene.until_protected()?;
         let first = |of: fn(&judge::Judge) -> Option<u64>| {

@@ -184,7 +184,7 @@ impl Engine {
         self.restoring = match read {
             Restoring::Reading(reading) => match reading.finish_if_over() {
                 Ok(objects) => Restoring::Read(objects),
-                Err(reading) => Restoring::Reading(Box::new(reading)),
+                Err(reading) => Restoring::Reading(reading),
             },
             other => other,
         };

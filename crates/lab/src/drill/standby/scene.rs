@@ -4,10 +4,10 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::{Arc, MutexGuard},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use holdfast_types::{Family, Prefix};
 use rustix::process::Pid;
 
@@ -152,8 +152,7 @@ fn peer(name: &str, special: Special, number: u8, more: &str) -> String {
 
 fn configuration(options: &Options, kind: Kind, lease: &str) -> String {
     let mut nonstop = match options.standby {
-        Standby::None => String::new(),
-        Standby::Cold => "[nonstop]\nstandby = \"cold\"\n".to_owned(),
+        Standby::None | Standby::Cold => String::new(),
         Standby::Preheated => "[nonstop]\nstandby = \"preheated\"\n".to_owned(),
     };
     if kind == Kind::Container {
@@ -391,19 +390,12 @@ impl Scene {
     ///
     /// # Errors
     /// It does not run.
-    pub fn prepare(&mut self, waits: Duration) -> Result<()> {
+    pub fn prepare(&mut self) -> Result<()> {
         if self.kind == Kind::Container {
             self.hosts.other = Some(self.hosts.new_router()?);
         }
         let host = self.hosts.other.as_ref().or(self.hosts.router.as_ref()).context("a host")?;
-        let mut standby = Router::launch(host, &self.configuration, &["--standby"])?;
-        let start = Instant::now();
-        while start.elapsed() < waits {
-            if let Some(status) = standby.ended()? {
-                bail!("the standby ended with {status}: {}", standby.log_tail());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        let standby = self.router.standby(host)?;
         self.standby = Some(standby);
         Ok(())
     }
