@@ -224,15 +224,15 @@ impl Post {
             post.kept.octets_mut().fill(0);
             kept::begin(post.kept.octets_mut());
         }
-        if !is_kept && post.finds_tables()? {
-            // A router has died here: in order it would have removed them. Its sockets may still be dying. They say nothing while
-            // nobody reads the queue, and nobody knows them afterwards.
-            post.install()?;
+        let is_left_over = !is_kept && post.finds_tables()?;
+        // A router that lives has the queue: then nothing of what is here is ours to touch.
+        post.bind()?;
+        post.install()?;
+        if is_left_over {
+            // A router has died here: in order it would have removed the tables. Its sockets may still be dying. What they say waits
+            // in the queue, and is of connections that nobody knows.
             post.destroy_left_overs()?;
-            post.bind()?;
         } else {
-            post.bind()?;
-            post.install()?;
             // Behind the tables: who begins from now on is seen in the queue.
             post.learn_sockets()?;
         }

@@ -145,6 +145,7 @@ impl Tasks {
     /// What has to be done while no segment reaches this router.
     async fn remake_behind(&self, tables: Vec<Table>) -> Result<Vec<MadeTable>, XrlError> {
         within(self.keeper.drop_of(OfRequest { owner: OWNER.into() })).await?;
+        self.engine.borrow_mut().remakes();
         let configured = self.engine.borrow().configuration.tables.clone();
         let mut made = Vec::new();
         for table in tables {

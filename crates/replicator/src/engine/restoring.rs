@@ -209,12 +209,16 @@ impl Engine {
         }
     }
 
+    /// Sessions are made that the store has: whatever is not there waits from now on.
+    pub(crate) fn remakes(&mut self) {
+        self.protection = Protection::Waiting;
+    }
+
     /// So many sessions are here, and so many could not be made again. Their slots say what the store has of them.
     pub(crate) fn restored(&mut self, here: u32, not: u32) {
         self.sessions_restored = (here, not);
         self.restoring = Restoring::Over;
         if here > 0 {
-            self.protection = Protection::Waiting;
             info!(
                 event = "sessions-restored",
                 sessions = here,
