@@ -21,6 +21,7 @@ pub mod relay;
 pub mod replication;
 pub mod report;
 pub mod scene;
+pub mod standby;
 pub mod stock;
 pub mod time;
 pub mod watch;

@@ -3,6 +3,7 @@
 //! `holdfast-lab drill bgpsec`: deaths of all that verifies signed paths, judged in the same way.
 //! `holdfast-lab drill bfd`: deaths, hangs and upgrades of bfd, judged by stock routers.
 //! `holdfast-lab drill store`, `drill gate`: failures of a store and of the gate, judged by captures at stock routers.
+//! `holdfast-lab drill keeper`, `drill container`: deaths of a whole router or its host, under sessions that go on.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
@@ -15,6 +16,7 @@ use holdfast_lab::{
     drill::{
         self, Options, bfd, bgpsec,
         replication::{self, Kind},
+        standby,
     },
     scale::Scale,
 };
@@ -64,6 +66,10 @@ enum Drill {
     Store(replication::Options),
     /// Failures of what holds segments, and ends of connections whose segments are held.
     Gate(replication::Options),
+    /// Deaths of all processes of a router: the next one on the same host goes on with the sessions.
+    Keeper(standby::Options),
+    /// Deaths of a router's host: another host goes on with the sessions.
+    Container(standby::Options),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +84,8 @@ fn main() -> ExitCode {
         Command::Drill(Drill::Bfd(options)) => drill(options.json, || bfd::bfd(&options), |report| report.ok),
         Command::Drill(Drill::Store(options)) => replicated(Kind::Store, &options),
         Command::Drill(Drill::Gate(options)) => replicated(Kind::Gate, &options),
+        Command::Drill(Drill::Keeper(options)) => taken_over(standby::Kind::Keeper, &options),
+        Command::Drill(Drill::Container(options)) => taken_over(standby::Kind::Container, &options),
         Command::Scale { peers, prefixes, md5_every } => {
             println!("[router]\nid = \"10.0.0.1\"\nasn = 65000\n\n[bgp]");
             print!("{}", Scale { peers, prefixes, md5_every }.configuration());
@@ -88,6 +96,10 @@ fn main() -> ExitCode {
 
 fn replicated(kind: Kind, options: &replication::Options) -> ExitCode {
     drill(options.json, || replication::replication(kind, options), |report| report.ok)
+}
+
+fn taken_over(kind: standby::Kind, options: &standby::Options) -> ExitCode {
+    drill(options.json, || standby::standby(kind, options), |report| report.ok)
 }
 
 fn demo(routes: usize) -> ExitCode {

@@ -92,6 +92,28 @@ impl Router {
         user: Option<u32>,
         files: &Files,
     ) -> Result<Self> {
+        let router = Self::launch_as(binary, host, configuration, environment, user, files, &[])?;
+        router.wait_running()?;
+        Ok(router)
+    }
+
+    /// Starts `holdfast run` with more words, and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn launch(host: &Namespace, configuration: &str, more: &[&str]) -> Result<Self> {
+        Self::launch_as(&binary()?, host, configuration, &[], None, &Files::new(), more)
+    }
+
+    fn launch_as(
+        binary: &Path,
+        host: &Namespace,
+        configuration: &str,
+        environment: &[(&str, &str)],
+        user: Option<u32>,
+        files: &Files,
+        more: &[&str],
+    ) -> Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory)?;
@@ -108,12 +130,10 @@ impl Router {
             let [user, group] = ["reuid", "regid"].map(|id| format!("--{id}={user}"));
             command.args([&user, &group, "--clear-groups", "--bounding-set=-all", program]);
         }
-        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory);
+        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory).args(more);
         command.envs(environment.iter().copied());
         let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let router = Self { binary, keeper, directory, host: host.name().to_owned() };
-        router.wait_running()?;
-        Ok(router)
+        Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
     }
 
     /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
@@ -121,16 +141,8 @@ impl Router {
     /// # Errors
     /// It does not come so far.
     pub fn standby(&self, host: &Namespace) -> Result<Self> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
-        fs::create_dir_all(&directory)?;
-        fs::copy(self.configuration(), directory.join("router.toml"))?;
-        let log = File::create(directory.join("log"))?;
-        let mut command = host.command(self.binary.to_str().context("path of the binary")?);
-        command.args(["run", "--standby", "-c"]).arg(directory.join("router.toml"));
-        command.arg("--runtime-dir").arg(&directory);
-        let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let router = Self { binary: self.binary.clone(), keeper, directory, host: host.name().to_owned() };
+        let configuration = fs::read_to_string(self.configuration())?;
+        let router = Self::launch(host, &configuration, &["--standby"])?;
         router.until_role("standby", Duration::from_secs(30))?;
         wait::until("bgp that waits", Duration::from_secs(30), || {
             let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
@@ -168,13 +180,7 @@ impl Router {
     /// It does not say which these are.
     pub fn die(&mut self) -> Result<()> {
         let all = self.pids()?;
-        kill_process(self.keeper_pid()?, Signal::KILL)?;
-        for pid in all {
-            // Without a keeper they end by themselves.
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        self.keeper.wait()?;
-        Ok(())
+        self.kill_all(&all)
     }
 
     /// Starts the router again that has died, in the same place, with the same configuration.
@@ -303,6 +309,20 @@ impl Router {
             self.keeper.try_wait().map_err(|e| e.to_string())?.ok_or_else(|| "still running".to_owned())
         })?;
         ensure!(status.success(), "holdfast run ended with {status}; {}", self.log_tail());
+        Ok(())
+    }
+
+    /// kill -9 of the keeper, which takes the others with it, and then of these.
+    ///
+    /// # Errors
+    /// The keeper was gone before.
+    pub fn kill_all(&mut self, others: &[Pid]) -> Result<()> {
+        kill_process(self.keeper_pid()?, Signal::KILL)?;
+        for pid in others {
+            // Most are gone by now.
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        self.keeper.wait()?;
         Ok(())
     }
 

@@ -33,6 +33,9 @@ pub struct Count {
     pub sent: u64,
     /// Of these, received.
     pub received: u64,
+    /// The longest time from a packet that arrived until the sending of the next one that did, in microseconds; more than
+    /// the pace only where packets in between were lost.
+    pub gap: u64,
 }
 
 impl Traffic {
@@ -46,8 +49,8 @@ impl Traffic {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let source = from.run(move || UdpSocket::bind(any))??;
         wait::until("traffic", Duration::from_secs(10), || {
-            source.send_to(&FIRST.to_be_bytes(), to).map_err(|error| error.to_string())?;
-            target.recv(&mut [0; 8]).map_err(|error| error.to_string())
+            source.send_to(&packet(FIRST, 0), to).map_err(|error| error.to_string())?;
+            target.recv(&mut [0; 16]).map_err(|error| error.to_string())
         })?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -76,27 +79,73 @@ impl Drop for Traffic {
 const FIRST: u64 = 0;
 
 fn run(source: &UdpSocket, target: &UdpSocket, to: SocketAddr, stop: &AtomicBool) -> Count {
-    let mut count = Count::default();
+    let (mut count, mut arrivals, start) = (Count::default(), Arrivals::default(), Instant::now());
     while !stop.load(Ordering::Relaxed) {
-        if source.send_to(&(count.sent + 1).to_be_bytes(), to).is_ok() {
+        let at = start.elapsed().as_micros() as u64;
+        if source.send_to(&packet(count.sent + 1, at), to).is_ok() {
             count.sent += 1;
         }
         std::thread::sleep(PACE);
-        count.received += arrived(target);
+        arrivals.take(target);
     }
     let end = Instant::now() + LAST;
-    while count.received < count.sent && Instant::now() < end {
+    while arrivals.received < count.sent && Instant::now() < end {
         std::thread::sleep(PACE);
-        count.received += arrived(target);
+        arrivals.take(target);
     }
-    count
+    Count { received: arrivals.received, gap: arrivals.gap, ..count }
 }
 
-fn arrived(target: &UdpSocket) -> u64 {
-    let mut number = [0; 8];
-    let mut count = 0;
-    while target.recv(&mut number).is_ok() {
-        count += u64::from(u64::from_be_bytes(number) != FIRST);
+fn packet(number: u64, at: u64) -> [u8; 16] {
+    let mut octets = [0; 16];
+    octets[..8].copy_from_slice(&number.to_be_bytes());
+    octets[8..].copy_from_slice(&at.to_be_bytes());
+    octets
+}
+
+/// What has arrived.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+struct Arrivals {
+    received: u64,
+    gap: u64,
+    /// Number of the last packet, and when it was sent.
+    last: (u64, u64),
+}
+
+impl Arrivals {
+    fn take(&mut self, target: &UdpSocket) {
+        let mut octets = [0; 16];
+        while target.recv(&mut octets).is_ok() {
+            let word = |at: usize| octets[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word));
+            if word(0) != FIRST {
+                self.arrived(word(0), word(8));
+            }
+        }
     }
-    count
+
+    fn arrived(&mut self, number: u64, at: u64) {
+        self.received += 1;
+        let (last, before) = self.last;
+        if number > last + 1 {
+            self.gap = self.gap.max(at - before);
+        }
+        self.last = self.last.max((number, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_as_long_as_packets_were_lost() {
+        let mut arrivals = Arrivals::default();
+        for number in [1, 2, 3, 10, 11, 13] {
+            arrivals.arrived(number, number * 1000);
+        }
+        assert_eq!((arrivals.received, arrivals.gap), (6, 7000));
+        // Late in sending is not lost.
+        arrivals.arrived(14, 60_000);
+        assert_eq!(arrivals.gap, 7000);
+    }
 }

@@ -119,19 +119,31 @@ pub struct Stream {
 impl Stream {
     /// Takes a segment; what can be read on now is put behind `out`.
     pub fn take(&mut self, segment: &Segment, out: &mut Vec<u8>) {
-        if segment.has(flag::SYN) {
-            *self = Self { next: Some(segment.sequence.wrapping_add(1)), early: BTreeMap::new() };
-            return;
+        match segment.has(flag::SYN) {
+            true => self.begin(segment.sequence),
+            false => self.place(segment.sequence, &segment.payload, out),
         }
+    }
+
+    /// SYN has this sequence number: a connection begins.
+    pub fn begin(&mut self, sequence: u32) {
+        *self = Self { next: Some(sequence.wrapping_add(1)), early: BTreeMap::new() };
+    }
+
+    /// Sequence number of the octet that comes next; `None` before SYN.
+    pub fn next(&self) -> Option<u32> {
+        self.next
+    }
+
+    /// Takes octets of a segment that is no SYN; what can be read on now is put behind `out`.
+    pub fn place(&mut self, sequence: u32, payload: &[u8], out: &mut Vec<u8>) {
         // Of a connection whose beginning was not seen, nothing can be said.
         let Some(next) = &mut self.next else { return };
-        if segment.payload.is_empty() {
+        if payload.is_empty() {
             return;
         }
-        let longest =
-            self.early.get(&segment.sequence).is_none_or(|early| early.len() < segment.payload.len());
-        if longest {
-            self.early.insert(segment.sequence, segment.payload.clone());
+        if self.early.get(&sequence).is_none_or(|early| early.len() < payload.len()) {
+            self.early.insert(sequence, payload.to_vec());
         }
         while let Some((sequence, payload)) = take_due(&mut self.early, *next) {
             // What was there before comes again in a retransmission.

@@ -419,8 +419,12 @@ impl<'a> Drill<'a> {
 
 /// How many replicators have had the lease.
 fn epoch(scene: &Scene) -> Result<u64> {
-    let shown = scene.show()?;
-    let (_, rest) = shown.split_once("epoch:u64=").with_context(|| shown.clone())?;
+    epoch_in(&scene.show()?)
+}
+
+/// The epoch in what a replicator says.
+pub(super) fn epoch_in(shown: &str) -> Result<u64> {
+    let (_, rest) = shown.split_once("epoch:u64=").with_context(|| shown.to_owned())?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     Ok(digits.parse()?)
 }

@@ -3,7 +3,7 @@
 use std::{
     net::Ipv4Addr,
     process::{Child, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread::JoinHandle,
     time::Duration,
 };
@@ -19,36 +19,41 @@ use crate::{netns::Namespace, wait};
 /// KiB that tcpdump may hold before we read them.
 const BUFFER: &str = "65536";
 
-/// A capture of all BGP at a host, and its judge.
+/// A capture at a host. Each frame is given away as it comes.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Dump {
     tcpdump: Child,
-    judge: Arc<Mutex<Judge>>,
     failure: Arc<Mutex<Option<String>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Watch {
-    /// Begins to watch what comes through an interface of a host.
-    pub fn start(host: &Namespace, interface: &str, router: Ipv4Addr) -> Result<Self> {
+impl Dump {
+    /// Begins to capture what passes a filter at an interface. `take` gets each frame, and when it was seen in microseconds
+    /// since 1970, on a thread of its own.
+    ///
+    /// # Errors
+    /// tcpdump does not run.
+    pub fn start(
+        host: &Namespace,
+        interface: &str,
+        filter: &[&str],
+        mut take: impl FnMut(u64, &[u8]) + Send + 'static,
+    ) -> Result<Self> {
         let mut command = host.command("tcpdump");
         command.args(["-i", interface, "-s", "0", "-B", BUFFER, "-U", "--immediate-mode", "-w", "-"]);
-        command.args(["ip", "and", "tcp", "port", "179"]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.args(filter).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut tcpdump = command.spawn().context("starting tcpdump")?;
         let output = tcpdump.stdout.take().context("output of tcpdump")?;
-        let (judge, failure) = (Arc::new(Mutex::new(Judge::new(router))), Arc::<Mutex<_>>::default());
-        let (theirs, failed) = (Arc::clone(&judge), Arc::clone(&failure));
+        let failure = Arc::<Mutex<_>>::default();
+        let failed = Arc::clone(&failure);
         // The header of the file says that the capture has begun.
-        let (begun, beginning) = std::sync::mpsc::channel();
+        let (begun, beginning) = mpsc::channel();
         let reader = std::thread::Builder::new().name("capture".into()).spawn(move || {
             let read = || -> Result<()> {
                 let mut pcap = Pcap::new(output)?;
                 let _ = begun.send(());
                 while let Some((at, frame)) = pcap.frame()? {
-                    if let Some(segment) = Segment::parse(at, &frame) {
-                        lock(&theirs).take(&segment);
-                    }
+                    take(at, &frame);
                 }
                 Ok(())
             };
@@ -56,11 +61,37 @@ impl Watch {
                 *lock(&failed) = Some(format!("the capture ended: {error:#}"));
             }
         })?;
-        let watch = Self { tcpdump, judge, failure, reader: Some(reader) };
+        let dump = Self { tcpdump, failure, reader: Some(reader) };
         wait::until("tcpdump", Duration::from_secs(10), || {
             beginning.try_recv().map_err(|error| error.to_string())
         })?;
-        Ok(watch)
+        Ok(dump)
+    }
+
+    /// What is wrong with the capture itself.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+}
+
+/// A capture of all BGP at a host, and its judge.
+#[derive(Debug)]
+pub struct Watch {
+    dump: Dump,
+    judge: Arc<Mutex<Judge>>,
+}
+
+impl Watch {
+    /// Begins to watch what comes through an interface of a host.
+    pub fn start(host: &Namespace, interface: &str, router: Ipv4Addr) -> Result<Self> {
+        let judge = Arc::new(Mutex::new(Judge::new(router)));
+        let theirs = Arc::clone(&judge);
+        let dump = Dump::start(host, interface, &["ip", "and", "tcp", "port", "179"], move |at, frame| {
+            if let Some(segment) = Segment::parse(at, frame) {
+                lock(&theirs).take(&segment);
+            }
+        })?;
+        Ok(Self { dump, judge })
     }
 
     /// The judge, for who asks from another thread.
@@ -76,12 +107,12 @@ impl Watch {
     /// What the judge found wrong, and what is wrong with the capture itself.
     pub fn findings(&self) -> Vec<String> {
         let mut all = self.ask(Judge::findings);
-        all.extend(lock(&self.failure).clone());
+        all.extend(self.dump.failure());
         all
     }
 }
 
-impl Drop for Watch {
+impl Drop for Dump {
     fn drop(&mut self) {
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();

@@ -28,20 +28,21 @@ const SHOWN: usize = 6;
 
 /// A TCP segment, over IPv4 or IPv6, with or without a signature.
 #[derive(Clone, Debug)]
-struct Segment {
+pub(crate) struct Segment {
     /// Microseconds since 1970.
-    at: u64,
-    from: SocketAddr,
-    to: SocketAddr,
-    sequence: u32,
-    acknowledged: u32,
-    flags: u8,
+    pub(crate) at: u64,
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledged: u32,
+    pub(crate) flags: u8,
     window: u16,
-    payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Segment {
-    fn parse(at: u64, frame: &[u8]) -> Option<Self> {
+    /// Reads an Ethernet frame; `None` if it is not TCP, or not whole.
+    pub(crate) fn parse(at: u64, frame: &[u8]) -> Option<Self> {
         let packet = frame.get(14..)?;
         let word =
             |octets: &[u8], at: usize| Some(u16::from_be_bytes(octets.get(at..at + 2)?.try_into().ok()?));
@@ -71,7 +72,21 @@ impl Segment {
         })
     }
 
-    fn has(&self, flags: u8) -> bool {
+    /// One that a test makes.
+    #[cfg(test)]
+    pub(crate) fn made(
+        at: u64,
+        from: SocketAddr,
+        to: SocketAddr,
+        sequence: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Self {
+        Self { at, from, to, sequence, acknowledged: 0, flags, window: 1, payload: payload.to_vec() }
+    }
+
+    /// Whether all of these flags are set.
+    pub(crate) fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 }

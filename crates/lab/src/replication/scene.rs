@@ -495,7 +495,7 @@ impl Drop for Scene {
 }
 
 /// IPv6 routes of the other peer that stay, ten to a set of attributes.
-fn table_v6(count: u32) -> Table {
+pub(crate) fn table_v6(count: u32) -> Table {
     let mut table = Table::default();
     for number in 0..count {
         if number % 10 == 0 {

@@ -44,7 +44,7 @@ pub enum Special {
 
 impl Special {
     /// Lines of the router's configuration.
-    pub(super) fn router(self) -> &'static str {
+    pub(crate) fn router(self) -> &'static str {
         match self {
             Self::Nothing | Self::Dials => "",
             Self::Md5 => "md5 = \"secret\"",
@@ -53,7 +53,8 @@ impl Special {
         }
     }
 
-    fn bird(self) -> &'static str {
+    /// Lines of BIRD's protocol.
+    pub(crate) fn bird(self) -> &'static str {
         match self {
             Self::Nothing | Self::V6 | Self::Waits => "",
             Self::Md5 => "password \"secret\";",
@@ -61,7 +62,8 @@ impl Special {
         }
     }
 
-    fn frr(self) -> &'static str {
+    /// What FRR says of the neighbour.
+    pub(crate) fn frr(self) -> &'static str {
         match self {
             Self::Nothing | Self::V6 | Self::Waits => "",
             Self::Md5 => "password secret",

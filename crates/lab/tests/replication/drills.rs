@@ -1,8 +1,10 @@
-//! A drill of the store and one of the gate: each failure once. `make drills` makes 100 of each, under whole tables.
+//! A drill of the store and one of the gate: each failure once, and a router that dies as a whole. `make drills` makes 100 of
+//! each, under whole tables.
 
 use anyhow::{Result, ensure};
 use holdfast_lab::drill::{
     replication::{Failure, Kind, Options, replication},
+    standby::{self, standby},
     stock,
 };
 
@@ -34,4 +36,21 @@ fn no_failure_of_the_store_lets_anything_out() -> Result<()> {
 #[test]
 fn no_failure_of_the_gate_lets_anything_out() -> Result<()> {
     drill(Kind::Gate)
+}
+
+#[test]
+fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
+    let report = standby(standby::Kind::Keeper, &standby::Options::short(stock::Kind::Bird))?;
+    println!("{report}");
+    ensure!(report.ok, "{report}");
+    Ok(())
+}
+
+/// The judge is judged: sessions that nobody can go on with end, and the drill says so.
+#[test]
+fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {
+    let short = standby::Options::short(stock::Kind::Bird);
+    let report = standby(standby::Kind::Keeper, &standby::Options { routes: 1000, forget: true, ..short })?;
+    ensure!(!report.ok && report.peer_flaps > 0 && report.wire.syn > 0, "{report}");
+    Ok(())
 }

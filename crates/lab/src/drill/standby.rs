@@ -1,0 +1,298 @@
+//! The death of a whole router, or of its host, under sessions that another one goes on with.
+//!
+//! ```text
+//!  round: changes on both sides ── a death, under changes ── taken over ── settled ── everything protected again
+//! ```
+//! `drill keeper` kills all processes of a router, and has another one begin in the same network namespace. `drill container`
+//! takes the namespace away as well: the other router is in one of its own, to and fro. The stage is a [`lan`], with four
+//! stock routers ([`stock`]): one with an MD5 key, one over IPv6, one that only dials and one that only waits.
+//!
+//! Each announcement and withdrawal is of a prefix that is used once. So each has to come once to each other peer,
+//! whatever dies ([`audit`]). Captures at all peers count what must not be there ([`judge`]).
+
+pub mod audit;
+pub mod judge;
+pub mod lan;
+pub mod report;
+pub mod scene;
+pub mod stock;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use self::{
+    report::{Report, Times},
+    scene::Scene,
+};
+use super::{process::flaps, report::Wire, time::now};
+use crate::{drill::judge::Counts, table::random::Random};
+
+/// Between two changes: 100 prefixes are announced in a second by all stock routers together, and by the feeder, and as many
+/// withdrawn.
+const PACE: Duration = Duration::from_millis(250);
+/// Changes before each failure, at most.
+const LONGEST_PAUSE_MS: u32 = 1500;
+/// For the next router to take over.
+const TAKING_OVER: Duration = Duration::from_secs(60);
+
+/// What a drill is about.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// All processes of a router die.
+    Keeper,
+    /// Its host dies, too.
+    Container,
+}
+
+/// Who waits for the sessions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standby {
+    /// Nobody: the next router is started when the one before has died.
+    None,
+    /// A router that has nothing yet.
+    Cold,
+    /// A router that has all routes.
+    Preheated,
+}
+
+/// What a host is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A network namespace.
+    Netns,
+}
+
+/// How a drill is done.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The stock routers.
+    #[arg(long, value_enum)]
+    pub peer: super::stock::Kind,
+    /// Who waits for the sessions.
+    #[arg(long, value_enum, default_value = "none")]
+    pub standby: Standby,
+    /// What a host is.
+    #[arg(long, value_enum, default_value = "netns")]
+    pub engine: Engine,
+    /// IPv4 routes of the feeder, which go to all stock routers; beside them a fifth as many IPv6 routes.
+    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(5..=1_000_000))]
+    pub routes: u32,
+    /// How many routers die.
+    #[arg(long, default_value_t = 100)]
+    pub rounds: u32,
+    /// SIGKILL goes to the keeper alone; the others die with it.
+    #[arg(long)]
+    pub keeper_only: bool,
+    /// The judge is judged: the store is emptied before the first death. The drill must fail.
+    #[arg(long)]
+    pub forget: bool,
+    /// Another seed gives other moments.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds after which no further router dies.
+    #[arg(long, default_value_t = 7200)]
+    pub limit: u64,
+    /// The report as JSON, in the last line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Options {
+    /// A drill of one death and few routes.
+    pub fn short(peer: super::stock::Kind) -> Self {
+        Self {
+            peer,
+            standby: Standby::None,
+            engine: Engine::Netns,
+            routes: 20_000,
+            rounds: 1,
+            keeper_only: false,
+            forget: false,
+            seed: 1,
+            limit: 240,
+            json: false,
+        }
+    }
+}
+
+/// Runs a drill; prints how it goes on.
+///
+/// # Errors
+/// The stage could not be set. What the router does wrong is in the report.
+pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
+    let start = Instant::now();
+    let scene = Scene::start(kind, options)?;
+    println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());
+    let mut drill = Drill::begin(kind, options, scene)?;
+    for number in 1..=options.rounds {
+        if start.elapsed() > Duration::from_secs(options.limit) {
+            let fault = format!("only {} of {} within {} s", number - 1, options.rounds, options.limit);
+            drill.report.faults.push(fault);
+            break;
+        }
+        if let Err(error) = drill.round() {
+            drill.report.faults.push(format!("death {number}: {error:#}"));
+            eprintln!("{}", drill.scene.router.log_tail());
+            break;
+        }
+        println!("death {number} of {}: {}", options.rounds, drill.last);
+    }
+    drill.end()
+}
+
+/// A drill under way.
+struct Drill<'a> {
+    scene: Scene,
+    options: &'a Options,
+    random: Random,
+    report: Report,
+    /// What had been counted, and dropped for its signature, before the first failure.
+    before: Before,
+    /// How the last round went.
+    last: String,
+}
+
+struct Before {
+    at: u64,
+    wire: Vec<Counts>,
+    bad_signatures: u64,
+}
+
+impl<'a> Drill<'a> {
+    fn begin(kind: Kind, options: &'a Options, scene: Scene) -> Result<Self> {
+        let before = Before { at: now(), wire: counts(&scene), bad_signatures: bad_signatures(&scene)? };
+        let (report, random) = (Report::new(kind, options), Random::new(options.seed));
+        Ok(Self { scene, options, random, report, before, last: String::new() })
+    }
+
+    /// Changes until something is so.
+    fn churn(&mut self, limit: Duration, mut is_over: impl FnMut(&Scene) -> bool) -> Result<bool> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if is_over(&self.scene) {
+                return Ok(true);
+            }
+            let next = Instant::now() + PACE;
+            self.scene.step()?;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(is_over(&self.scene))
+    }
+
+    fn round(&mut self) -> Result<()> {
+        if self.options.standby != Standby::None {
+            self.scene.prepare()?;
+        }
+        let packets = self.scene.packets()?;
+        let pause = self.random.below(LONGEST_PAUSE_MS);
+        self.churn(Duration::from_millis(pause.into()), |_| false)?;
+        if self.options.forget && self.report.kills == 0 {
+            self.scene.redis.cli(&["FLUSHALL"])?;
+        }
+        let at = self.scene.fail(self.options.keeper_only)?;
+        self.report.kills += 1;
+        self.report.deaths += 1;
+        let taken_over = self.take_over(at);
+        let count = packets.end();
+        self.report.packets += count.sent;
+        self.report.packets_lost += count.sent - count.received;
+        let gap = count.gap.div_ceil(1000);
+        self.report.forwarding_gap_ms = self.report.forwarding_gap_ms.max(gap);
+        let times = taken_over?;
+        self.report.count(times);
+        let shown = |time: Option<u64>| time.map_or("-".to_owned(), |time| (time / 1000).to_string());
+        self.last = format!(
+            "lease {} ms, sessions {} ms, first segment {} ms, acknowledged {} ms, new route {} ms, all {} ms; \
+             {} packets lost",
+            shown(times.detection),
+            shown(times.start),
+            shown(times.first_segment),
+            shown(times.tcp),
+            shown(times.bgp),
+            times.total / 1000,
+            count.sent - count.received
+        );
+        Ok(())
+    }
+
+    /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.
+    fn take_over(&mut self, at: u64) -> Result<Times> {
+        let has_come =
+            |scene: &Scene| (0..scene.stocks.len()).all(|stock| scene.judge(stock).after.route.is_some());
+        if !self.churn(TAKING_OVER, has_come)? {
+            bail!("no new route came through for {} s", TAKING_OVER.as_secs());
+        }
+        self.scene.settle()?;
+        let total = now() - at;
+        // Each stock router changes something under the next router, too.
+        self.churn(4 * PACE, |_| false)?;
+        self.scene.settle()?;
+        self.scene.ensure_quiet()?;
+        self.scene.until_protected()?;
+        let first = |of: fn(&judge::Judge) -> Option<u64>| {
+            (0..self.scene.judges()).filter_map(|peer| of(&self.scene.judge(peer))).min()
+        };
+        let since = |time: Option<u64>| time.map(|time| time.saturating_sub(at));
+        Ok(Times {
+            detection: since(self.scene.logged("lease-taken", at)),
+            start: since(self.scene.logged("sessions-restored", at)),
+            first_segment: since(first(|judge| judge.after.segment)),
+            tcp: since(first(|judge| judge.after.acknowledged)),
+            bgp: since(first(|judge| judge.after.route)),
+            total,
+        })
+    }
+
+    fn end(self) -> Result<Report> {
+        let Self { scene, mut report, before, .. } = self;
+        // What was seen comes through a pipe.
+        std::thread::sleep(Duration::from_millis(200));
+        for stock in &scene.stocks {
+            let (flaps, down) = flaps(&stock.sessions(), before.at, now());
+            report.peer_flaps += flaps;
+            report.peer_downtime_s += down as f64 / 1e6;
+            report
+                .faults
+                .extend(stock.findings().into_iter().map(|found| format!("{}: {found}", stock.name)));
+            if let Err(error) = stock.ensure_quiet() {
+                report.faults.push(format!("{error:#}"));
+            }
+        }
+        report.faults.extend(scene.at_feeder.findings().into_iter().map(|found| format!("feeder: {found}")));
+        let status = scene.feeder.status();
+        report.feeder_flaps = u64::from(status.sessions - 1 + u32::from(!status.established));
+        report.wire = Wire::of(&counts(&scene), &before.wire);
+        for at in 0..scene.judges() {
+            let judge = scene.judge(at);
+            report.unreachable += judge.unreachable;
+            report.stale_segments += judge.stale;
+        }
+        report.passages = scene.audit();
+        report.bad_signatures = bad_signatures(&scene)? - before.bad_signatures;
+        match scene.differences() {
+            Ok(differences) => report.differences = differences,
+            Err(error) => report.faults.push(format!("the kernel's table: {error:#}")),
+        }
+        match scene.epoch() {
+            Ok(epoch) => report.epoch = epoch,
+            Err(error) => report.faults.push(format!("the epoch: {error:#}")),
+        }
+        report.nsr = scene.router.show(&["nsr"]).ok();
+        report.judge();
+        Ok(report)
+    }
+}
+
+fn counts(scene: &Scene) -> Vec<Counts> {
+    (0..scene.judges()).map(|at| scene.judge(at).counts.clone()).collect()
+}
+
+fn bad_signatures(scene: &Scene) -> Result<u64> {
+    scene.stocks.iter().map(stock::Stock::bad_signatures).sum::<Result<u64>>().context("signatures")
+}

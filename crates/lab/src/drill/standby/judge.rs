@@ -1,0 +1,459 @@
+//! The judge of one session that outlives its router: what each side has told the other, and how often.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use holdfast_bgp_wire::{
+    Attributes, MAX_EXTENDED_LEN, MessageType, attribute::code, next_message, nlri::prefixes,
+    update::sections,
+};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
+
+use crate::{
+    drill::{
+        capture::{Stream, flag},
+        judge::Counts,
+        record::Route,
+    },
+    replication::judge::Segment,
+};
+
+/// Octets of a stream that are kept, to compare retransmissions with them.
+const KEPT: usize = 1 << 20;
+/// Findings that are kept in words.
+const FINDINGS: usize = 20;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// How often something was said of a prefix.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// Announcements.
+    pub announced: u32,
+    /// Withdrawals.
+    pub withdrawn: u32,
+    /// Withdrawals of what was not there.
+    pub early: u32,
+    /// What the last announcement says, but for what each router sets anew.
+    pub content: u64,
+}
+
+impl Told {
+    fn is_held(self) -> bool {
+        self.announced > self.withdrawn
+    }
+}
+
+/// All that one side has said.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// By prefix.
+    pub prefixes: HashMap<Prefix, Told>,
+    /// Announcements and withdrawals of prefixes that are used once.
+    pub once: (u64, u64),
+}
+
+impl Tally {
+    fn announced(&mut self, prefix: Prefix, content: u64) {
+        let told = self.prefixes.entry(prefix).or_default();
+        told.announced += 1;
+        told.content = content;
+        self.once.0 += u64::from(is_used_once(prefix));
+    }
+
+    fn withdrawn(&mut self, prefix: Prefix) {
+        let told = self.prefixes.entry(prefix).or_default();
+        told.early += u32::from(!told.is_held());
+        told.withdrawn += 1;
+        self.once.1 += u64::from(is_used_once(prefix));
+    }
+
+    fn holds(&self, prefix: Prefix) -> bool {
+        self.prefixes.get(&prefix).is_some_and(|told| told.is_held())
+    }
+}
+
+/// Prefixes that are used once have these lengths, and no others have.
+pub fn is_used_once(prefix: Prefix) -> bool {
+    matches!((prefix, prefix.length()), (Prefix::V4(_), 32) | (Prefix::V6(_), 64))
+}
+
+#[derive(Debug, Default)]
+struct Direction {
+    stream: Stream,
+    /// Not read yet.
+    octets: Vec<u8>,
+    /// The last ones that were read, the next one behind them.
+    kept: Vec<u8>,
+    /// What follows cannot be read.
+    is_lost: bool,
+}
+
+impl Direction {
+    /// Whether octets that came before come again as they were, as far as they are kept.
+    fn repeats(&self, sequence: u32, payload: &[u8]) -> bool {
+        let Some(next) = self.stream.next() else { return true };
+        let back = next.wrapping_sub(sequence) as i32;
+        if back <= 0 {
+            return true;
+        }
+        let (begin, skipped) = match self.kept.len().checked_sub(back as usize) {
+            Some(begin) => (begin, 0),
+            None => (0, back as usize - self.kept.len()),
+        };
+        self.kept[begin..].iter().zip(payload.iter().skip(skipped)).all(|(kept, again)| kept == again)
+    }
+
+    fn keep(&mut self, fresh: &[u8]) {
+        self.kept.extend_from_slice(fresh);
+        if self.kept.len() > 2 * KEPT {
+            self.kept.drain(..self.kept.len() - KEPT);
+        }
+    }
+}
+
+/// What is asked about the time after a failure.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct After {
+    /// When the failure was made, in microseconds since 1970, as all times.
+    failure: u64,
+    /// When the first segment of the router came.
+    pub segment: Option<u64>,
+    /// When one came that acknowledges more than all before the failure.
+    pub acknowledged: Option<u64>,
+    /// When the first prefix with at least the number in question was announced.
+    pub route: Option<u64>,
+    number: u32,
+}
+
+/// The judge.
+#[derive(Debug)]
+pub struct Judge {
+    router: IpAddr,
+    number_of: fn(Prefix) -> Option<u32>,
+    directions: HashMap<(SocketAddr, SocketAddr), Direction>,
+    /// What the router has told the peer.
+    pub told: Tally,
+    /// What the peer has told the router, but for loops.
+    pub sent: Tally,
+    /// What must not be there, and UPDATEs.
+    pub counts: Counts,
+    /// ICMP of the router's that says the connection's end cannot be reached.
+    pub unreachable: u64,
+    /// Segments of a router that has the sessions no more, and octets that came again as others.
+    pub stale: u64,
+    /// What came after the last failure.
+    pub after: After,
+    acknowledged: Option<u32>,
+    /// Where the router is that has died, and whether the next one has spoken.
+    dead: Option<(Mac, bool)>,
+    findings: Vec<String>,
+}
+
+impl Judge {
+    /// A judge of a session with the router at this address. `number_of` tells the numbers of those prefixes that
+    /// [`After::route`] is about.
+    pub fn new(router: IpAddr, number_of: fn(Prefix) -> Option<u32>) -> Self {
+        Self {
+            router,
+            number_of,
+            directions: HashMap::new(),
+            told: Tally::default(),
+            sent: Tally::default(),
+            counts: Counts::default(),
+            unreachable: 0,
+            stale: 0,
+            after: After::default(),
+            acknowledged: None,
+            dead: None,
+            findings: Vec::new(),
+        }
+    }
+
+    /// A failure was made: asks what comes after it. A dead router at this Ethernet address must be silent once another one
+    /// has spoken.
+    pub fn failed(&mut self, at: u64, number: u32, dead: Option<Mac>) {
+        self.after = After { failure: at, number, ..After::default() };
+        self.dead = dead.map(|mac| (mac, false));
+    }
+
+    /// What was found wrong, in words, and whether the capture has holes.
+    pub fn findings(&self) -> Vec<String> {
+        let mut all = self.findings.clone();
+        if self.directions.values().any(|direction| direction.stream.has_hole()) {
+            all.push("the capture has holes".to_owned());
+        }
+        all
+    }
+
+    fn find(&mut self, finding: String) {
+        if self.findings.len() < FINDINGS {
+            self.findings.push(finding);
+        }
+    }
+
+    /// Takes the next frame.
+    pub fn frame(&mut self, at: u64, frame: &[u8]) {
+        match Segment::parse(at, frame) {
+            Some(segment) => {
+                let source = frame.get(6..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+                self.take(source, &segment);
+            }
+            // Nothing else passes the filter.
+            None => self.unreachable += u64::from(self.is_of_router(frame)),
+        }
+    }
+
+    fn is_of_router(&self, frame: &[u8]) -> bool {
+        match self.router {
+            IpAddr::V4(router) => frame.get(26..30) == Some(&router.octets()),
+            IpAddr::V6(router) => frame.get(22..38) == Some(&router.octets()),
+        }
+    }
+
+    fn take(&mut self, source: Mac, segment: &Segment) {
+        let is_of_router = segment.from.ip() == self.router;
+        self.counts.syn += u64::from(segment.has(flag::SYN) && !segment.has(flag::ACK));
+        self.counts.fin += u64::from(segment.has(flag::FIN));
+        self.counts.rst += u64::from(segment.has(flag::RST));
+        if is_of_router {
+            self.of_router(source, segment);
+        }
+        let mut direction = self.directions.remove(&(segment.from, segment.to)).unwrap_or_default();
+        if segment.has(flag::SYN) {
+            direction = Direction::default();
+            direction.stream.begin(segment.sequence);
+            if is_of_router {
+                self.acknowledged = None;
+            }
+        } else {
+            if !direction.repeats(segment.sequence, &segment.payload) {
+                self.stale += u64::from(is_of_router);
+                self.find(format!("{}: octets come again as others", segment.from));
+            }
+            let before = direction.octets.len();
+            direction.stream.place(segment.sequence, &segment.payload, &mut direction.octets);
+            let fresh = direction.octets[before..].to_vec();
+            direction.keep(&fresh);
+        }
+        if direction.is_lost {
+            direction.octets.clear();
+        } else {
+            match self.messages(is_of_router, &direction.octets, segment.at) {
+                Some(read) => drop(direction.octets.drain(..read)),
+                None => direction.is_lost = true,
+            }
+        }
+        self.directions.insert((segment.from, segment.to), direction);
+    }
+
+    fn of_router(&mut self, source: Mac, segment: &Segment) {
+        if let Some((mac, has_successor)) = &mut self.dead {
+            match *mac == source {
+                true => self.stale += u64::from(*has_successor),
+                false => *has_successor = true,
+            }
+        }
+        let is_after = self.after.failure > 0 && segment.at > self.after.failure;
+        let is_more =
+            self.acknowledged.is_none_or(|before| segment.acknowledged.wrapping_sub(before) as i32 > 0);
+        if is_after {
+            self.after.segment.get_or_insert(segment.at);
+            if is_more {
+                self.after.acknowledged.get_or_insert(segment.at);
+            }
+        }
+        if is_more && segment.has(flag::ACK) {
+            self.acknowledged = Some(segment.acknowledged);
+        }
+    }
+
+    /// Reads all whole messages: how many octets they are; `None` if there is something else.
+    fn messages(&mut self, is_of_router: bool, octets: &[u8], at: u64) -> Option<usize> {
+        let mut read = 0;
+        loop {
+            match next_message(&octets[read..], MAX_EXTENDED_LEN) {
+                Ok(None) => return Some(read),
+                Ok(Some(message)) => {
+                    read += message.wire.len();
+                    match message.kind {
+                        MessageType::Update => self.update(is_of_router, message.body, at),
+                        MessageType::Notification => self.counts.notifications += u64::from(is_of_router),
+                        MessageType::Open | MessageType::KeepAlive | MessageType::RouteRefresh => {}
+                    }
+                }
+                Err(error) => {
+                    self.find(format!("a stream cannot be read on: {error}"));
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn update(&mut self, is_of_router: bool, body: &[u8], at: u64) {
+        match is_of_router {
+            true => self.counts.updates += 1,
+            false => self.counts.updates_of_peer += 1,
+        }
+        let Ok(update) = sections(body) else { return self.find("an UPDATE cannot be read".to_owned()) };
+        let find = |code| Attributes(update.attributes).iter().find(|attribute| attribute.code == code);
+        // RFC 4760 sections 3 and 4: family, in the first also the next hop with its length and a reserved octet.
+        let reached = find(code::MP_REACH_NLRI).and_then(|reach| match reach.value {
+            [0, 2, 1, length, rest @ ..] => rest.get(usize::from(*length) + 1..),
+            _ => None,
+        });
+        let unreached =
+            find(code::MP_UNREACH_NLRI).and_then(|unreach| unreach.value.strip_prefix(&[0, 2, 1]));
+        let withdrawn: Vec<Prefix> = all::<Ipv4Prefix>(update.withdrawn)
+            .chain(all::<Ipv6Prefix>(unreached.unwrap_or_default()))
+            .collect();
+        let announced: Vec<Prefix> =
+            all::<Ipv4Prefix>(update.nlri).chain(all::<Ipv6Prefix>(reached.unwrap_or_default())).collect();
+        let plain: Vec<u8> = Attributes(update.attributes)
+            .iter()
+            .filter(|attribute| !matches!(attribute.code, code::MP_REACH_NLRI | code::MP_UNREACH_NLRI))
+            .flat_map(|attribute| attribute.wire.to_vec())
+            .collect();
+        let router = match self.router {
+            IpAddr::V4(router) => router,
+            IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+        };
+        let route = match is_of_router {
+            true => Some(Route::passed(&plain, router)),
+            false => Route::sent(&plain),
+        };
+        let tally = if is_of_router { &mut self.told } else { &mut self.sent };
+        for prefix in withdrawn {
+            // FRR sends back what it was told, and withdraws that: nothing of its own.
+            if is_of_router || tally.holds(prefix) {
+                tally.withdrawn(prefix);
+            }
+        }
+        for prefix in announced {
+            if let Some(route) = route {
+                tally.announced(prefix, route.content);
+            }
+            let is_new = (self.number_of)(prefix).is_some_and(|number| number >= self.after.number);
+            if is_of_router && is_new && at > self.after.failure {
+                self.after.route.get_or_insert(at);
+            }
+        }
+    }
+}
+
+fn all<P: IpPrefix + Into<Prefix>>(octets: &[u8]) -> impl Iterator<Item = Prefix> {
+    prefixes::<P>(octets).flatten().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_bgp_wire::{MAX_LEN, Origin, UpdateEncoder, edit::AttributesBuilder};
+    use holdfast_types::Asn;
+
+    use super::*;
+
+    const ROUTER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 0, 10)), 179);
+    const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, 0, 21)), 40_000);
+    const A: Mac = [2, 0, 0, 0, 0, 1];
+    const B: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn number(prefix: Prefix) -> Option<u32> {
+        is_used_once(prefix).then_some(7)
+    }
+
+    fn segment(at: u64, sequence: u32, flags: u8, payload: &[u8]) -> Segment {
+        Segment::made(at, ROUTER, PEER, sequence, flags, payload)
+    }
+
+    fn begun() -> Judge {
+        let mut judge = Judge::new(ROUTER.ip(), number);
+        judge.take(A, &segment(1, 99, flag::SYN | flag::ACK, b""));
+        judge
+    }
+
+    fn prefix() -> Ipv4Prefix {
+        Ipv4Prefix::new([119, 0, 0, 1].into(), 32).expect("a length of IPv4")
+    }
+
+    fn announcement() -> Vec<u8> {
+        let attributes = AttributesBuilder {
+            as_path: vec![Asn(65000), Asn(65025)],
+            next_hop: Some(Ipv4Addr::new(10, 1, 0, 10)),
+            ..AttributesBuilder::new(Origin::Igp)
+        };
+        let mut out = Vec::new();
+        UpdateEncoder::new(MAX_LEN)
+            .announce(&attributes.build(), [prefix()], &mut out)
+            .expect("short attributes");
+        out
+    }
+
+    #[test]
+    fn a_retransmission_of_the_next_router_is_no_second_update() {
+        let mut judge = begun();
+        let update = announcement();
+        judge.take(A, &segment(2, 100, flag::ACK, &update));
+        judge.failed(3, 7, Some(A));
+        judge.take(B, &segment(4, 100, flag::ACK, &update));
+        let told = judge.told.prefixes[&prefix().into()];
+        assert_eq!((told.announced, judge.told.once, judge.stale), (1, (1, 0), 0));
+        assert_eq!((judge.after.segment, judge.after.route), (Some(4), None));
+        // The same again as new octets is one.
+        judge.take(B, &segment(5, 100 + update.len() as u32, flag::ACK, &update));
+        assert_eq!((judge.told.prefixes[&prefix().into()].announced, judge.after.route), (2, Some(5)));
+        assert!(judge.findings().is_empty());
+    }
+
+    #[test]
+    fn what_must_not_come_is_counted() {
+        let mut judge = begun();
+        let mut update = announcement();
+        judge.take(A, &segment(2, 100, flag::ACK, &update));
+        judge.failed(3, 7, Some(A));
+        judge.take(B, &segment(4, 100, flag::ACK, b""));
+        // The dead one speaks.
+        judge.take(A, &segment(5, 100, flag::ACK, b""));
+        assert_eq!(judge.stale, 1);
+        // Other octets than before.
+        update[30] ^= 1;
+        judge.take(B, &segment(6, 100, flag::ACK, &update));
+        assert_eq!((judge.stale, judge.findings().len()), (2, 1));
+        for flags in [flag::FIN, flag::RST, flag::SYN] {
+            judge.take(B, &segment(7, 5, flags, b""));
+        }
+        assert_eq!((judge.counts.syn, judge.counts.fin, judge.counts.rst), (1, 1, 1));
+        let mut icmp = vec![0; 42];
+        icmp[26..30].copy_from_slice(&[10, 1, 0, 10]);
+        judge.frame(8, &icmp);
+        assert_eq!(judge.unreachable, 1);
+    }
+
+    #[test]
+    fn a_hole_is_seen() {
+        let mut judge = begun();
+        judge.take(A, &segment(2, 101, flag::ACK, b"x"));
+        assert_eq!(judge.findings(), ["the capture has holes"]);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_more_is_seen_once() {
+        let mut judge = begun();
+        let mut acknowledge = |at, number| {
+            judge.take(A, &Segment { acknowledged: number, ..segment(at, 100, flag::ACK, b"") });
+            judge.after.acknowledged
+        };
+        assert_eq!(acknowledge(2, u32::MAX), None);
+        judge.failed(3, 0, None);
+        let mut acknowledge = |at, number| {
+            judge.take(A, &Segment { acknowledged: number, ..segment(at, 100, flag::ACK, b"") });
+            judge.after.acknowledged
+        };
+        assert_eq!(
+            [acknowledge(4, u32::MAX), acknowledge(5, 3), acknowledge(6, 9)],
+            [None, Some(5), Some(5)]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! One LAN for all: a bridge in a host of its own.
+//!
+//! ```text
+//!  A 1 ──┐                     ┌── 21 to 24  stock routers, which know the router as 10
+//!  B 2 ──┤       bridge        ├── 25  feeder, and the destination of all packets
+//!  Redis 30 ─────┴─────────────┴── 31  who sends packets
+//! ```
+//! Host N has `10.1.0.N` and `2001:db8:1::N`, in decimal digits both.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context, Result};
+
+use super::judge::Mac;
+use crate::netns::{End, Namespace, link, output};
+
+/// The AS number of the router under test.
+pub use crate::drill::stock::ROUTER_AS;
+/// What the address of the router has for its last number, wherever it runs.
+pub const SERVICE: u8 = 10;
+/// Interface of each host.
+pub const INTERFACE: &str = "eth0";
+const BRIDGE: &str = "br0";
+
+/// IPv4 address of a host.
+pub const fn v4(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1, 0, number)
+}
+
+/// IPv6 address of a host.
+pub const fn v6(number: u8) -> Ipv6Addr {
+    // Two decimal digits are read as hexadecimal ones.
+    Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, (number / 10 * 16 + number % 10) as u16)
+}
+
+/// The address of the router, wherever it runs.
+pub fn service(is_v6: bool) -> IpAddr {
+    if is_v6 { v6(SERVICE).into() } else { v4(SERVICE).into() }
+}
+
+/// The bridge.
+#[derive(Debug)]
+pub struct Lan {
+    switch: Namespace,
+    ports: AtomicU32,
+}
+
+impl Lan {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// There are no bridges here.
+    pub fn new() -> Result<Self> {
+        let switch = Namespace::new("switch")?;
+        switch.ip(&["link", "add", BRIDGE, "type", "bridge", "mcast_snooping", "0"])?;
+        switch.ip(&["link", "set", BRIDGE, "up"])?;
+        Ok(Self { switch, ports: AtomicU32::new(0) })
+    }
+
+    /// A new host with this number.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn host(&self, role: &str, number: u8) -> Result<Namespace> {
+        let host = Namespace::new(role)?;
+        let off = ["all", "default"]
+            .map(|which| ["accept", "send"].map(|what| format!("net.ipv4.conf.{which}.{what}_redirects=0")));
+        let mut settings: Vec<_> = off.into_iter().flatten().collect();
+        // Link-local addresses are there at once: BIRD looks for its own only when a session begins.
+        settings.push("net.ipv6.conf.default.accept_dad=0".to_owned());
+        settings.push("net.ipv4.ip_forward=1".to_owned());
+        settings.push("net.ipv6.conf.all.forwarding=1".to_owned());
+        output(host.command("sysctl").arg("-qw").args(settings))?;
+        let addresses = [format!("{}/24", v4(number)), format!("{}/64", v6(number))];
+        let port = format!("p{}", self.ports.fetch_add(1, Ordering::Relaxed));
+        link(
+            &End { host: &host, interface: INTERFACE, addresses: &[&addresses[0], &addresses[1]] },
+            &End { host: &self.switch, interface: &port, addresses: &[] },
+        )?;
+        self.switch.ip(&["link", "set", &port, "master", BRIDGE])?;
+        Ok(host)
+    }
+}
+
+/// The Ethernet address of a host.
+///
+/// # Errors
+/// It is not said.
+pub fn mac(host: &Namespace) -> Result<Mac> {
+    let shown = host.ip(&["-j", "link", "show", INTERFACE])?;
+    let shown: serde_json::Value = serde_json::from_str(&shown)?;
+    let text = shown[0]["address"].as_str().context("an Ethernet address")?;
+    let octets: Vec<u8> =
+        text.split(':').map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<_, _>>()?;
+    octets.try_into().ok().with_context(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_addresses_end_in_the_same_digits() {
+        assert_eq!((v4(24).to_string(), v6(24).to_string()), ("10.1.0.24".into(), "2001:db8:1::24".into()));
+        assert_eq!(
+            (service(false).to_string(), service(true).to_string()),
+            ("10.1.0.10".into(), "2001:db8:1::10".into())
+        );
+    }
+}

@@ -1,0 +1,292 @@
+//! A stock router beside a service address: BIRD or FRR, without graceful restart, with prefixes that are used once.
+
+use std::{
+    fmt::Write as _,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result, ensure};
+use holdfast_types::Prefix;
+
+use super::{
+    judge::Judge,
+    lan::{ROUTER_AS, service, v4, v6},
+};
+use crate::{
+    drill::{
+        stock::{Kind, Session},
+        time::micros,
+        watch::Dump,
+    },
+    netns::Namespace,
+    peers::{Bird, Frr},
+    replication::{scene::counter, stock::Special},
+};
+
+/// Routes that it announces all the time.
+pub const ROUTES: u32 = 2000;
+/// Seconds of sessions with it.
+pub const HOLD_TIME: u32 = 30;
+/// Included files of BIRD.
+const FIXED: &str = "fixed.conf";
+const ONCE: &str = "once.conf";
+/// What its kernel counts where a signature is missing or wrong (Linux, `TcpExt`).
+const BAD_SIGNATURES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
+
+#[derive(Debug)]
+enum Program {
+    Bird(Bird),
+    Frr(Frr),
+}
+
+/// A running one, and who judges what comes to it.
+#[derive(Debug)]
+pub struct Stock {
+    program: Program,
+    watch: Watch,
+    /// What is special about the session.
+    pub special: Special,
+    /// Its name in the router's configuration.
+    pub name: String,
+    number: u8,
+    host: Namespace,
+}
+
+/// A capture and its judge.
+#[derive(Debug)]
+pub struct Watch {
+    dump: Dump,
+    judge: Arc<Mutex<Judge>>,
+}
+
+impl Watch {
+    /// Begins to judge the session of a host with the router at this address.
+    ///
+    /// # Errors
+    /// tcpdump does not run.
+    pub fn start(host: &Namespace, router: IpAddr, number_of: fn(Prefix) -> Option<u32>) -> Result<Self> {
+        let judge = Arc::new(Mutex::new(Judge::new(router, number_of)));
+        let theirs = Arc::clone(&judge);
+        let filter = ["tcp port 179 or icmp[icmptype] == icmp-unreach or (ip6[6] == 58 and ip6[40] == 1)"];
+        let dump = Dump::start(host, "eth0", &filter, move |at, frame| {
+            theirs.lock().unwrap_or_else(PoisonError::into_inner).frame(at, frame);
+        })?;
+        Ok(Self { dump, judge })
+    }
+
+    /// The judge.
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was found wrong, in words.
+    pub fn findings(&self) -> Vec<String> {
+        let mut all = self.judge().findings();
+        all.extend(self.dump.failure());
+        all
+    }
+}
+
+/// Its own end of the session.
+pub fn address(special: Special, number: u8) -> IpAddr {
+    match special {
+        Special::V6 => v6(number).into(),
+        _ => v4(number).into(),
+    }
+}
+
+/// Its AS number.
+pub fn asn(number: u8) -> u32 {
+    65000 + u32::from(number)
+}
+
+fn fixed(special: Special, number: u8) -> impl Iterator<Item = String> {
+    (0..ROUTES).map(move |route| match special {
+        Special::V6 => format!("2001:db8:{:x}::/48", 0x1000 + route),
+        _ => format!("{}.{}.{}.0/24", 80 + number, route / 256, route % 256),
+    })
+}
+
+/// The prefix with this number of those that it uses once.
+fn once(special: Special, number: u8, prefix: u32) -> String {
+    match special {
+        Special::V6 => format!("2001:db9:{:x}:{:x}::/64", prefix >> 16, prefix & 0xffff),
+        _ => format!("{}.{}.{}.{}/32", 150 + number, prefix >> 16 & 255, prefix >> 8 & 255, prefix & 255),
+    }
+}
+
+impl Stock {
+    /// Starts it in a host with this number on the LAN.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn start(
+        kind: Kind,
+        special: Special,
+        number: u8,
+        host: Namespace,
+        number_of: fn(Prefix) -> Option<u32>,
+    ) -> Result<Self> {
+        let watch = Watch::start(&host, service(special == Special::V6), number_of)?;
+        let program = match kind {
+            Kind::Bird => Program::Bird(bird(special, number, &host)?),
+            Kind::Frr => Program::Frr(frr(special, number, &host)?),
+        };
+        Ok(Self { program, watch, special, name: format!("stock{number}"), number, host })
+    }
+
+    /// The judge.
+    pub fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.watch.judge()
+    }
+
+    /// What was found wrong, in words.
+    pub fn findings(&self) -> Vec<String> {
+        self.watch.findings()
+    }
+
+    /// Announces the new ones of its prefixes, by number, and withdraws the old ones; `all` are those that it has then.
+    ///
+    /// # Errors
+    /// It does not take it.
+    pub fn change(&self, all: &[u32], new: &[u32], old: &[u32]) -> Result<()> {
+        let prefix = |number: &u32| once(self.special, self.number, *number);
+        match &self.program {
+            Program::Bird(bird) => {
+                let mut routes = String::new();
+                for number in all {
+                    writeln!(routes, "route {} blackhole;", prefix(number))?;
+                }
+                bird.reconfigure(ONCE, &routes)
+            }
+            Program::Frr(frr) => {
+                let family = if self.special == Special::V6 { "ipv6" } else { "ipv4" };
+                let mut commands = vec![
+                    "configure terminal".to_owned(),
+                    format!("router bgp {}", asn(self.number)),
+                    format!("address-family {family} unicast"),
+                ];
+                commands.extend(old.iter().map(|number| format!("no network {}", prefix(number))));
+                commands.extend(new.iter().map(|number| format!("network {}", prefix(number))));
+                let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+                frr.vtysh_all(&commands).map(drop)
+            }
+        }
+    }
+
+    /// Its log.
+    pub fn log(&self) -> String {
+        match &self.program {
+            Program::Bird(bird) => bird.log(),
+            Program::Frr(frr) => frr.log(),
+        }
+    }
+
+    /// What its log tells of the session, with times in microseconds since 1970.
+    pub fn sessions(&self) -> Vec<(u64, Session)> {
+        let (up, down) = match &self.program {
+            Program::Bird(_) => ("holdfast: BGP session established", "holdfast: BGP session closed"),
+            Program::Frr(_) => (" Up", " Down "),
+        };
+        let event = |line: &str| match line {
+            line if line.contains(up) => Some((micros(line)?, Session::Up)),
+            line if line.contains(down) => Some((micros(line)?, Session::Down)),
+            _ => None,
+        };
+        let log = self.log();
+        let about = |line: &&str| line.contains("holdfast: ") || line.contains("%ADJCHANGE");
+        log.lines().filter(about).filter_map(event).collect()
+    }
+
+    /// The session is there, and no word was said about any trouble.
+    ///
+    /// # Errors
+    /// It is not, or with what word.
+    pub fn ensure_quiet(&self) -> Result<()> {
+        let log = self.log();
+        let said: &[&str] = match &self.program {
+            Program::Bird(_) => &["<ERR>", "<WARN>", "<RMT>", "<BUG>", "<AUTH>"],
+            Program::Frr(_) => &["NOTIFICATION", " Down "],
+        };
+        let trouble = log.lines().find(|line| said.iter().any(|word| line.contains(word)));
+        ensure!(trouble.is_none(), "{} says: {}", self.name, trouble.unwrap_or_default());
+        if let Program::Bird(bird) = &self.program {
+            let shown = bird.birdc("show protocols holdfast")?;
+            ensure!(shown.contains("Established"), "{}: {shown}", self.name);
+        }
+        Ok(())
+    }
+
+    /// Segments that its kernel has dropped for their signatures.
+    ///
+    /// # Errors
+    /// They are not counted.
+    pub fn bad_signatures(&self) -> Result<u64> {
+        let counted = BAD_SIGNATURES.iter().map(|name| counter(&self.host, name).context(*name));
+        counted.sum()
+    }
+}
+
+fn bird(special: Special, number: u8, host: &Namespace) -> Result<Bird> {
+    let (own, router) = (address(special, number), service(special == Special::V6));
+    let family = if special == Special::V6 { "ipv6" } else { "ipv4" };
+    let mut routes = String::new();
+    for prefix in fixed(special, number) {
+        writeln!(routes, "route {prefix} blackhole;")?;
+    }
+    let text = format!(
+        "timeformat log iso long ms;
+        router id {};
+        protocol device {{ }}
+        protocol static fixed {{ {family};\ninclude \"{FIXED}\";\n}}
+        protocol static once {{ {family};\ninclude \"{ONCE}\";\n}}
+        protocol bgp holdfast {{
+          debug {{ events, states }};
+          local {own} as {}; neighbor {router} as {ROUTER_AS};
+          connect delay time 1; connect retry time 1; error wait time 1, 2;
+          hold time {HOLD_TIME}; graceful restart off;
+          {family} {{ import all; export all; }};
+          {}
+        }}",
+        v4(number),
+        asn(number),
+        special.bird()
+    );
+    Bird::start_with(host, &text, &[(FIXED, &routes), (ONCE, "")])
+}
+
+fn frr(special: Special, number: u8, host: &Namespace) -> Result<Frr> {
+    let router = service(special == Special::V6);
+    let (family, activate) = match special {
+        Special::V6 => ("ipv6", format!("neighbor {router} activate")),
+        _ => ("ipv4", String::new()),
+    };
+    let more = match special.frr() {
+        "" => String::new(),
+        more => format!("neighbor {router} {more}"),
+    };
+    let mut networks = String::new();
+    for prefix in fixed(special, number) {
+        writeln!(networks, "  network {prefix}")?;
+    }
+    let configuration = format!(
+        "log timestamp precision 3
+         router bgp {}
+         bgp router-id {}
+         bgp log-neighbor-changes
+         bgp graceful-restart-disable
+         no bgp ebgp-requires-policy
+         no bgp network import-check
+         neighbor {router} remote-as {ROUTER_AS}
+         neighbor {router} timers 10 {HOLD_TIME}
+         neighbor {router} timers connect 1
+         neighbor {router} advertisement-interval 0
+         {more}
+         address-family {family} unicast
+         {activate}\n{networks} exit-address-family\n",
+        asn(number),
+        v4(number)
+    );
+    Frr::start(host, &configuration)
+}
