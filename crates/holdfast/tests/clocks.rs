@@ -32,6 +32,9 @@ const READERS: [(&str, &str); 14] = [
     ("process/src/profile.rs", "the time of a record for `holdfast profile`"),
     (
         "replicator/src/remaking.rs",
+        "how much time has passed since; where the clock was set back, none has, and timestamps are ahead by a second",
+    ),
+    (
         "replicator/src/table.rs",
         "when a connection had a TCP timestamp, for another host; who goes on with it sends later ones, however clocks are set",
     ),
