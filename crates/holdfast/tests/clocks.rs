@@ -10,7 +10,7 @@ use std::{
 use crate::sources;
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 14] = [
+const READERS: [(&str, &str); 15] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
