@@ -36,7 +36,7 @@ pub(crate) struct Segment {
     pub(crate) sequence: u32,
     pub(crate) acknowledged: u32,
     pub(crate) flags: u8,
-    window: u16,
+    pub(crate) window: u16,
     pub(crate) payload: Vec<u8>,
 }
 
