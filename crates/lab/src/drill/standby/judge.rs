@@ -441,19 +441,15 @@ mod tests {
     #[test]
     fn an_acknowledgement_of_more_is_seen_once() {
         let mut judge = begun();
-        let mut acknowledge = |at, number| {
-            judge.take(A, &Segment { acknowledged: number, ..segment(at, 100, flag::ACK, b"") });
+        let acknowledge = |judge: &mut Judge, at, number| {
+            let mut segment = segment(at, 100, flag::ACK, b"");
+            segment.acknowledged = number;
+            judge.take(A, &segment);
             judge.after.acknowledged
         };
-        assert_eq!(acknowledge(2, u32::MAX), None);
+        assert_eq!(acknowledge(&mut judge, 2, u32::MAX), None);
         judge.failed(3, 0, None);
-        let mut acknowledge = |at, number| {
-            judge.take(A, &Segment { acknowledged: number, ..segment(at, 100, flag::ACK, b"") });
-            judge.after.acknowledged
-        };
-        assert_eq!(
-            [acknowledge(4, u32::MAX), acknowledge(5, 3), acknowledge(6, 9)],
-            [None, Some(5), Some(5)]
-        );
+        let all = [(4, u32::MAX), (5, 3), (6, 9)].map(|(at, number)| acknowledge(&mut judge, at, number));
+        assert_eq!(all, [None, Some(5), Some(5)]);
     }
 }

@@ -91,7 +91,7 @@ pub struct Scene {
     hosts: Hosts,
     kind: Kind,
     configuration: String,
-    lease: PathBuf,
+    _lease: LeaseDirectory,
     /// By stock router, and of the feeder.
     numbers: Vec<Numbers>,
     steps: usize,
@@ -210,7 +210,8 @@ impl Scene {
         }
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
-        let configuration = configuration(options, kind, lease.to_str().context("a path that is text")?);
+        let lease = LeaseDirectory(lease);
+        let configuration = configuration(options, kind, lease.0.to_str().context("a path that is text")?);
         let at_feeder = Watch::start(&hosts.feeder, service(false), number_of)?;
         let router = Router::launch(&host, &configuration, &[])?;
         router.wait_running()?;
@@ -242,7 +243,7 @@ impl Scene {
             hosts,
             kind,
             configuration,
-            lease,
+            _lease: lease,
             steps: 0,
             announced: Arc::default(),
             routes: options.routes,
@@ -497,9 +498,13 @@ fn destination(routes: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(FIXED.to_bits() + ((routes - 1) << 8) + 1)
 }
 
-impl Drop for Scene {
+/// Where the lock file of all routers is; removed when dropped.
+#[derive(Debug)]
+struct LeaseDirectory(PathBuf);
+
+impl Drop for LeaseDirectory {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.lease);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -199,12 +199,13 @@ impl Stock {
         log.lines().filter(about).filter_map(event).collect()
     }
 
-    /// The session is there, and no word was said about any trouble.
+    /// It has had one session, which is there, and no word was said about any trouble.
     ///
     /// # Errors
     /// It is not, or with what word.
     pub fn ensure_quiet(&self) -> Result<()> {
-        let log = self.log();
+        let (log, sessions) = (self.log(), self.sessions());
+        ensure!(matches!(sessions[..], [(_, Session::Up)]), "{}: {sessions:?}", self.name);
         let said: &[&str] = match &self.program {
             Program::Bird(_) => &["<ERR>", "<WARN>", "<RMT>", "<BUG>", "<AUTH>"],
             Program::Frr(_) => &["NOTIFICATION", " Down "],
