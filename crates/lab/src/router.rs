@@ -136,6 +136,34 @@ impl Router {
         Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
     }
 
+    /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
+    ///
+    /// # Errors
+    /// It does not come so far.
+    pub fn standby(&self, host: &Namespace) -> Result<Self> {
+        let configuration = fs::read_to_string(self.configuration())?;
+        let router = Self::launch(host, &configuration, &["--standby"])?;
+        router.until_role("standby", Duration::from_secs(30))?;
+        wait::until("bgp that waits", Duration::from_secs(30), || {
+            let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
+            if shown["bgp"]["state"] == "waiting" { Ok(()) } else { Err(shown.to_string()) }
+        })
+        .with_context(|| router.log_tail())?;
+        Ok(router)
+    }
+
+    /// Waits until the router is this to its sessions.
+    ///
+    /// # Errors
+    /// It does not come about.
+    pub fn until_role(&self, role: &str, limit: Duration) -> Result<()> {
+        wait::until(role, limit, || {
+            let shown = self.cli(&["call", "replicator/replicator.v1/Show"]).map_err(|e| e.to_string())?;
+            if shown.contains(&format!("role:txt={role}")) { Ok(()) } else { Err(shown) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
     /// Process ids of all its processes, the keeper among them.
     ///
     /// # Errors
