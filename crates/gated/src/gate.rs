@@ -254,10 +254,12 @@ impl Gate {
         if is_closed && (self.station.posts().is_empty() || !self.missing.borrow().is_empty()) {
             return Err(XrlError::unavailable("the gate does not stand everywhere"));
         }
-        let set = |post: Rc<RefCell<Post>>| post.borrow_mut().set_closed(is_closed);
-        let all = self.station.posts().into_iter().map(set);
-        let first = all.fold(Ok(()), Result::and);
-        first.map_err(|missing| XrlError::unavailable(missing.to_string()))
+        let set = |post: Rc<RefCell<Post>>| {
+            // Connections that were made again are known by their slots.
+            self.station.turn(&post).map_err(|error| error.to_string())?;
+            post.borrow_mut().set_closed(is_closed).map_err(|missing| missing.to_string())
+        };
+        self.station.posts().into_iter().map(set).fold(Ok(()), Result::and).map_err(XrlError::unavailable)
     }
 
     /// An orderly end of the router: everything leaves.

@@ -218,15 +218,15 @@ impl Post {
             tally: Tally::default(),
         };
         let is_kept = kept::is_kept(post.kept.octets());
+        let is_left_over = !is_kept && post.finds_tables()?;
+        // A router that lives has the queue: then nothing of what is here is ours to touch, and the next attempt finds it as it is.
+        post.bind()?;
         if is_kept {
             post.flows.restore(kept::read(post.kept.octets()));
         } else {
             post.kept.octets_mut().fill(0);
             kept::begin(post.kept.octets_mut());
         }
-        let is_left_over = !is_kept && post.finds_tables()?;
-        // A router that lives has the queue: then nothing of what is here is ours to touch.
-        post.bind()?;
         post.install()?;
         if is_left_over {
             // A router has died here: in order it would have removed the tables. Its sockets may still be dying. What they say waits

@@ -2,9 +2,20 @@
 
 use std::{net::Shutdown, thread};
 
-use holdfast_gate::SlotState;
+use holdfast_gate::{SlotState, kept::KEPT};
+use holdfast_gated::{Missing, Post, Settings, Sockets};
+use holdfast_sys::memory::SharedMemory;
+use holdfast_types::HashKey;
 
-use crate::tests::world::{MOMENT, World, connection, has_ended, read, unacknowledged, unread, until, write};
+use crate::tests::world::{
+    MOMENT, PORT, QUEUE, World, connection, has_ended, read, unacknowledged, unread, until, write,
+};
+
+/// A post in the namespace of the calling thread.
+fn post(kept: SharedMemory, port: u16) -> Result<Post, Missing> {
+    let settings = Settings { queue: QUEUE, ports: vec![port], vrf: 0 };
+    Post::open(settings, Sockets::open().expect("netlink"), kept, HashKey::new([1, 2]))
+}
 
 #[test]
 fn while_no_gate_is_there_nothing_leaves_and_the_next_one_goes_on() {
@@ -54,15 +65,39 @@ fn a_second_reader_of_the_queue_is_told_what_is_wrong() {
     let world = World::new(4);
     let _gate = world.gate();
     let refused = world.router.inside(|| {
-        let settings = holdfast_gated::Settings { queue: crate::tests::world::QUEUE, ports: vec![1], vrf: 0 };
-        let kept =
-            holdfast_sys::memory::SharedMemory::create("flows", holdfast_gate::kept::KEPT).expect("memory");
-        let sockets = holdfast_gated::Sockets::open().expect("netlink");
-        let key = holdfast_types::HashKey::new([1, 2]);
-        holdfast_gated::Post::open(settings, sockets, kept, key)
-            .map(drop)
-            .expect_err("it is taken")
-            .to_string()
+        let memory = SharedMemory::create("flows", KEPT).expect("memory");
+        post(memory, 1).map(drop).expect_err("it is taken").to_string()
     });
     assert!(refused.contains("another program reads it"), "{refused}");
+}
+
+/// A router has died with its gate, and the next one begins while the queue is still somebody's. Of the sockets that the dead one
+/// has left nothing is heard, not even that they go.
+#[test]
+fn what_a_dead_router_has_left_goes_without_a_word() {
+    let mut world = World::new(4);
+    let gate = world.gate();
+    let listener = world.listen("10.0.0.1");
+    let (ours, theirs) = world.session(&listener);
+    world.claim(0, &ours, (0, 0));
+    write(&ours, 100);
+    let memory = SharedMemory::create("flows", KEPT).expect("memory");
+    let again = memory.descriptor().try_clone_to_owned().expect("a copy");
+    // It lives: its sockets are not touched.
+    world.router.inside(move || post(memory, PORT).map(drop).expect_err("the queue is taken"));
+    ours.peer_addr().expect("it is connected");
+    gate.end(false);
+    drop((ours, listener));
+    let _post = world.router.inside(move || {
+        let memory = SharedMemory::from_descriptor(again).expect("memory");
+        let post = post(memory, PORT).expect("the queue is free");
+        assert_eq!(post.flows().len(), 0, "none of them is known");
+        let list = std::process::Command::new("ss").args(["-tanH", "state", "connected"]).output();
+        let list = String::from_utf8(list.expect("ss").stdout).expect("text");
+        assert!(!list.contains(&format!(":{PORT} ")), "{list}");
+        post
+    });
+    thread::sleep(MOMENT);
+    assert!(!has_ended(&theirs, MOMENT), "the peer has heard nothing");
+    assert_eq!(unread(&theirs), 0);
 }

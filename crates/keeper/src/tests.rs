@@ -261,6 +261,8 @@ fn copies_of_what_is_anothers_are_for_whom_the_descriptor_names_and_change_nothi
             assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
             let denied = who.watch_kept(of(owner)).next().await.map(drop).map_err(kind);
             assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
+            let denied = who.drop_of(of(owner)).await.map(drop).map_err(kind);
+            assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
         }
         keeper.store.borrow_mut().owner_died("bgp", Instant::now());
         let due = keeper.next_deadline();

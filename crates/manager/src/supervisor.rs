@@ -429,6 +429,25 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_is_told_nothing_and_keeps_nobody_waiting() {
+        let now = Instant::now();
+        let mut supervisor = Supervisor::new(&["bgp"], now);
+        supervisor.due(now);
+        supervisor.spawned("bgp", 7, String::new(), now);
+        supervisor.registered("bgp", 7, now);
+        assert!(!supervisor.all_run());
+        supervisor.waits("bgp");
+        assert_eq!(state(&supervisor), State::Waiting { pid: 7, since: now });
+        assert!(supervisor.all_run() && supervisor.is_alive("bgp", 7));
+        assert_eq!(supervisor.reconfigure("bgp"), None, "it is told when it is time");
+        supervisor.waited("bgp");
+        assert_eq!(supervisor.reconfigure("bgp"), Some(7));
+        supervisor.configured("bgp");
+        supervisor.waits("bgp");
+        assert_eq!(state(&supervisor), State::Running { pid: 7, since: now }, "its time has been");
+    }
+
+    #[test]
     fn a_process_is_spawned_once_and_configured_when_it_registers() {
         let now = Instant::now();
         let mut supervisor = running(now);

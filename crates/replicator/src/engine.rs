@@ -265,7 +265,7 @@ impl Engine {
         self.renew_lease();
         self.connect(now);
         let mut more = self.events(now);
-        self.restore(now);
+        more |= self.restore(now);
         if self.writer.phase() == Phase::Copying {
             // Slots of the process before are known by then.
             self.publish();
@@ -323,9 +323,15 @@ impl Engine {
 
     /// No session has a slot any more.
     fn free_all(&mut self) {
-        if let Ok(marks) = Marks::open(self.marks.words()) {
-            self.tables.iter_mut().for_each(|table| table.free_slots(&marks));
+        let Ok(marks) = Marks::open(self.marks.words()) else { return };
+        self.tables.iter_mut().for_each(|table| table.free_slots(&marks));
+        // Those of the process before, whose sessions nobody knows.
+        for slot in 0..marks.slots() as u32 {
+            if let Some(view) = marks.view(slot) {
+                marks.free(view.claim);
+            }
         }
+        self.has_news = true;
     }
 
     /// What protects the sessions now.

@@ -21,7 +21,7 @@ use holdfast_api::{
     socket::v1::{Empty as SocketEmpty, RestoreRequest, SocketClient},
     stored::v1::Socket,
 };
-use holdfast_gate::{Connection, Marks, SlotState};
+use holdfast_gate::{Connection, SlotState};
 use holdfast_nsr::{Log, Memory, SessionId};
 use holdfast_process::formats::NSR_LOGS;
 use holdfast_restore::{Objects, Restored, Table, rebuild};
@@ -156,9 +156,6 @@ impl Tasks {
             let number = if table.vrf.is_empty() { 0 } else { number as u32 + 1 };
             made.push(self.remake_table(&table, number).await?);
         }
-        for one in made.iter().flat_map(|table| &table.sessions) {
-            self.claim(one);
-        }
         for table in &made {
             for one in &table.sessions {
                 let key = format!("session-{}", one.id.0);
@@ -190,7 +187,11 @@ impl Tasks {
         let (mut sessions, mut not) = (Vec::new(), 0);
         for one in restored {
             match self.remake_session(&fea, &table.vrf, number, &log, &one).await {
-                Ok(made) => sessions.push(made),
+                Ok(made) => {
+                    // At once: by its slot the gate knows that it is ours.
+                    self.claim(&made);
+                    sessions.push(made);
+                }
                 Err(error) => {
                     not += 1;
                     let session = one.was.0;
@@ -250,7 +251,6 @@ impl Tasks {
     fn claim(&self, made: &Made) {
         let mut engine = self.engine.borrow_mut();
         let Some(marks) = engine.marks() else { return };
-        let marks: Marks<'_> = marks;
         let claimed = marks.free_slot().and_then(|slot| {
             let watermarks = (0, made.unacknowledged);
             marks.claim_restored(slot, &made.connection, SlotState::Gated, watermarks, made.numbers)

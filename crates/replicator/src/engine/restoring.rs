@@ -120,25 +120,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds out whether there is something to restore, and reads it.
-    pub(super) fn restore(&mut self, now: Instant) {
+    /// Finds out whether there is something to restore, and reads it. Whether a store of this host has answered already.
+    pub(super) fn restore(&mut self, now: Instant) -> bool {
         if matches!(self.restoring, Restoring::Undecided) {
             if !self.is_complete {
-                return;
+                return false;
             }
             if self.kept.keys().any(|key| key.split('@').next() == Some("log")) {
                 // `bgp` of this router has sessions, or could have.
                 self.restoring = Restoring::Over;
-                return;
+                return false;
             }
             self.begin_reading();
         }
         let since = *self.heard_at.get_or_insert(now);
+        let mut has_asked = false;
         if let Restoring::Reading(reading) = &mut self.restoring
             && let Some(way) = &mut self.way
         {
             while let Some(request) = reading.ask() {
                 way.ask(&request);
+                has_asked = true;
             }
         }
         let is_reading = matches!(self.restoring, Restoring::Undecided | Restoring::Reading(_));
@@ -148,6 +150,7 @@ impl Engine {
             error!(event = "sessions-not-restored", "the store does not answer: all sessions begin anew");
             self.restoring = Restoring::Over;
         }
+        has_asked
     }
 
     fn begin_reading(&mut self) {
@@ -209,8 +212,9 @@ impl Engine {
         }
     }
 
-    /// Sessions are made that the store has: whatever is not there waits from now on.
+    /// Sessions are made that the store has. What it does not have waits from now on. What an attempt before has made is no more.
     pub(crate) fn remakes(&mut self) {
+        self.free_all();
         self.protection = Protection::Waiting;
     }
 

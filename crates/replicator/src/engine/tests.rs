@@ -1,6 +1,6 @@
 //! The engine with a store that does what a test says, a real log, and a clock by value.
 
-use std::{cell::RefCell, fs::File, io::Write, net::TcpStream, rc::Rc};
+use std::{cell::RefCell, fs::File, io::Write, net::TcpStream, os::fd::AsRawFd, rc::Rc};
 
 use holdfast_api::replicator::v1::{Kind, Server, Table as TableOf};
 use holdfast_gate::{Gating, View};
@@ -579,4 +579,104 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     let again = Lease::take(&world.lease, clock::since_boot()).expect("a file");
     assert_eq!(again.map(|lease| lease.epoch()), Some(42), "it stays so");
     assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
+}
+
+/// Another router with an empty keeper and the same lease and store.
+fn next_router(world: &World) -> Engine {
+    let mut engine = Engine::new(Box::new(Scripted(Rc::clone(&world.script))), marks(None).expect("memory"));
+    // Opened by itself: the lock of the other is not its own.
+    let path = format!("/proc/self/fd/{}", world.lease.as_raw_fd());
+    let lease = File::options().read(true).write(true).open(path).expect("it is there");
+    engine.configure(world.configuration.clone(), b"", vec![lease.into()]);
+    engine.is_complete = true;
+    engine
+}
+
+fn turns(engine: &mut Engine, now: Instant) {
+    while engine.turn(now) {}
+}
+
+#[test]
+fn a_router_without_a_log_reads_what_the_one_before_has_left_and_writes_nothing_until_that_is_made() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    let before = world.script.borrow().store.contents().state().expect("a state");
+    let mut next = next_router(&world);
+    turns(&mut next, world.now);
+    assert_eq!((next.role(), next.is_ready()), ("standby", false), "the other one lives");
+    world.engine.lease.as_mut().expect("held").release();
+    turns(&mut next, world.now);
+    assert_eq!((next.role(), next.is_ready()), ("restoring", false));
+    let objects = next.take_read().expect("all is read");
+    assert_eq!(objects.tables().expect("whole")[0].sessions.len(), 1);
+    assert!(next.take_read().is_none(), "once");
+    turns(&mut next, world.now);
+    let state = world.script.borrow().store.contents().state().expect("a state");
+    assert_eq!(state.counts, before.counts, "what the one before has left still counts");
+    assert!(state.epoch > before.epoch, "and that one writes no more");
+    world.after(600);
+    world.after(1);
+    assert_eq!((world.engine.role(), world.has_lease()), ("fenced", false));
+    next.remakes();
+    assert_eq!(next.protection, Protection::Waiting);
+    next.restored(1, 0);
+    assert_eq!((next.role(), next.is_ready()), ("primary", true));
+    turns(&mut next, world.now);
+    assert_eq!(next.writer.phase(), Phase::Whole);
+}
+
+#[test]
+fn where_nothing_is_left_and_where_the_store_is_silent_sessions_begin() {
+    let world = World::new(&[""]);
+    let mut first = next_router(&world);
+    turns(&mut first, world.now);
+    assert!(first.is_ready(), "an empty store has nothing");
+    drop(first);
+    world.script.borrow_mut().is_down = true;
+    let mut next = next_router(&world);
+    for (milliseconds, ready) in [(0, false), (2999, false), (3000, true)] {
+        turns(&mut next, world.now + Duration::from_millis(milliseconds));
+        assert_eq!(next.is_ready(), ready, "{milliseconds}");
+    }
+}
+
+#[test]
+fn a_way_that_ends_while_it_is_read_is_read_again() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    world.engine.lease.as_mut().expect("held").release();
+    let mut next = next_router(&world);
+    // The state, the claim, and a part of the list.
+    world.answers(Some(3));
+    turns(&mut next, world.now);
+    assert!(next.take_read().is_none());
+    next.reconnect(None, world.now);
+    world.answers(None);
+    turns(&mut next, world.now);
+    assert!(next.take_read().is_some());
+}
+
+#[test]
+fn a_standby_takes_what_another_router_has_had() {
+    let mut world = World::new(&[""]);
+    let mut standby = next_router(&world);
+    standby.set_standby(true);
+    turns(&mut standby, world.now);
+    assert_eq!(standby.role(), "standby", "nobody has had it");
+    assert_eq!(standby.reset(), Err(restoring::NotNow::NotFenced));
+    world.session(0);
+    world.settle();
+    turns(&mut standby, world.now);
+    assert_eq!(standby.role(), "standby");
+    assert_eq!(world.engine.confirm_dead(), Err(restoring::NotNow::Primary));
+    world.engine.lease.as_mut().expect("held").release();
+    turns(&mut standby, world.now);
+    assert_eq!(standby.role(), "restoring");
+    world.after(600);
+    world.after(1);
+    assert_eq!((world.engine.role(), world.has_lease()), ("fenced", false));
+    world.engine.reset().expect("it is");
+    assert_eq!((world.engine.role(), world.views().len()), ("standby", 0));
 }
