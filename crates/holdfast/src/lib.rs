@@ -145,6 +145,10 @@ impl Run {
                 return ExitCode::FAILURE;
             }
         };
+        if let Some(why) = no_standby(&config).filter(|_| self.standby) {
+            eprintln!("holdfast: --standby: {why}");
+            return ExitCode::FAILURE;
+        }
         let options = holdfast_keeper::Options {
             configuration: self.config,
             runtime_directory: self.runtime_dir,
@@ -156,6 +160,17 @@ impl Run {
         };
         drop(config);
         ended(holdfast_keeper::run(options, parts.processes))
+    }
+}
+
+/// Why no router of this configuration can wait for the sessions of another one.
+fn no_standby(config: &holdfast_config::Config) -> Option<&'static str> {
+    match &config.store {
+        None => Some("there is no [nonstop.store] from which sessions could be taken over"),
+        Some(store) if store.lease_directory.is_none() => {
+            Some("[nonstop.store] needs `lease-directory`: without it every router has a lease of its own")
+        }
+        Some(_) => None,
     }
 }
 

@@ -15,6 +15,7 @@ mod reached;
 mod reload;
 mod sandbox;
 mod spki_cache;
+mod standby;
 
 use std::{
     fs,

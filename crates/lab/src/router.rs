@@ -53,6 +53,14 @@ fn target() -> PathBuf {
     }
 }
 
+/// Executes `holdfast run`, by a command that has nothing but the program so far. What it logs is behind what was logged there.
+fn spawn(mut command: Command, directory: &Path, more: &[&str]) -> Result<Child> {
+    let log = File::options().create(true).append(true).open(directory.join("log"))?;
+    command.arg("run").arg("-c").arg(directory.join("router.toml"));
+    command.arg("--runtime-dir").arg(directory).args(more);
+    Ok(command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?)
+}
+
 impl Router {
     /// Writes the configuration, starts the router in `host`, waits until every process runs.
     pub fn start(host: &Namespace, configuration: &str) -> Result<Self> {
@@ -121,7 +129,6 @@ impl Router {
         fs::write(&file, configuration)?;
         write(&directory, files)?;
         let binary = binary.to_owned();
-        let log = File::create(directory.join("log"))?;
         let program = binary.to_str().context("path of the binary")?;
         let mut command = host.command(if user.is_some() { "setpriv" } else { program });
         if let Some(user) = user {
@@ -130,9 +137,8 @@ impl Router {
             let [user, group] = ["reuid", "regid"].map(|id| format!("--{id}={user}"));
             command.args([&user, &group, "--clear-groups", "--bounding-set=-all", program]);
         }
-        command.arg("run").arg("-c").arg(&file).arg("--runtime-dir").arg(&directory).args(more);
         command.envs(environment.iter().copied());
-        let keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let keeper = spawn(command, &directory, more)?;
         Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
     }
 
@@ -188,10 +194,8 @@ impl Router {
     /// # Errors
     /// It does not come up.
     pub fn begin_again(&mut self, host: &Namespace) -> Result<()> {
-        let log = File::options().append(true).open(self.directory.join("log"))?;
-        let mut command = host.command(self.binary.to_str().context("path of the binary")?);
-        command.arg("run").arg("-c").arg(self.configuration()).arg("--runtime-dir").arg(&self.directory);
-        self.keeper = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let command = host.command(self.binary.to_str().context("path of the binary")?);
+        self.keeper = spawn(command, &self.directory, &[])?;
         self.wait_running()
     }
 

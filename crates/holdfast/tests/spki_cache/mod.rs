@@ -1,6 +1,6 @@
 //! `holdfast spki-cache` and its routers: rtrclient (RTRlib), rtrdump (StayRTR), and ours.
 
-mod bench;
+pub(crate) mod bench;
 
 use std::{fs, process::Command};
 

@@ -56,8 +56,6 @@ pub enum Standby {
     None,
     /// A router that has nothing yet.
     Cold,
-    /// A router that has all routes.
-    Preheated,
 }
 
 /// What a host is.

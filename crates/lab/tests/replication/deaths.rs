@@ -36,3 +36,8 @@ fn the_router_dies(peers: stock::Kind, specials: &[Special]) -> Result<()> {
 fn sessions_with_frr_outlive_all_processes_of_the_router() -> Result<()> {
     the_router_dies(stock::Kind::Frr, &[Special::Md5, Special::V6])
 }
+
+#[test]
+fn sessions_with_bird_outlive_all_processes_of_the_router() -> Result<()> {
+    the_router_dies(stock::Kind::Bird, &[Special::Waits, Special::Dials, Special::Md5])
+}

@@ -46,6 +46,16 @@ fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
+    let short = standby::Options::short(stock::Kind::Bird);
+    let options = standby::Options { standby: standby::Standby::Cold, rounds: 2, ..short };
+    let report = standby(standby::Kind::Container, &options)?;
+    println!("{report}");
+    ensure!(report.ok, "{report}");
+    Ok(())
+}
+
 /// The judge is judged: sessions that nobody can go on with end, and the drill says so.
 #[test]
 fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {

@@ -12,7 +12,7 @@ use holdfast_types::{Family, Prefix};
 use rustix::process::Pid;
 
 use super::{
-    Kind, Options, Standby,
+    Kind, Options,
     audit::Audit,
     judge::{Judge, Mac, Tally},
     lan::{INTERFACE, Lan, ROUTER_AS, SERVICE, mac, service, v4, v6},
@@ -150,20 +150,10 @@ fn peer(name: &str, special: Special, number: u8, more: &str) -> String {
     )
 }
 
-fn configuration(options: &Options, kind: Kind, lease: &str) -> String {
-    let mut nonstop = match options.standby {
-        Standby::None | Standby::Cold => String::new(),
-        Standby::Preheated => "[nonstop]\nstandby = \"preheated\"\n".to_owned(),
-    };
-    if kind == Kind::Container {
-        for address in [format!("{}/24", v4(SERVICE)), format!("{}/64", v6(SERVICE))] {
-            nonstop +=
-                &format!("[[nonstop.address]]\naddress = \"{address}\"\ninterface = \"{INTERFACE}\"\n");
-        }
-    }
+fn configuration(lease: &str) -> String {
     let mut text = format!(
         "[router]\nid = \"{}\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n\
-         {nonstop}[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
+         [nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
          [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n",
         v4(SERVICE),
         v4(STORE)
@@ -199,19 +189,11 @@ impl Scene {
         let mut hosts =
             Hosts { router: None, other: None, feeder: feeder_host, sender, _store: store, lan, next: 1 };
         let host = hosts.new_router()?;
-        if kind == Kind::Keeper {
-            for address in [format!("{}/24", v4(SERVICE)), format!("{}/64", v6(SERVICE))] {
-                let mut words = vec!["address", "add", &address, "dev", INTERFACE];
-                if address.contains(':') {
-                    words.push("nodad");
-                }
-                host.ip(&words)?;
-            }
-        }
+        give_service(&host)?;
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
         let lease = LeaseDirectory(lease);
-        let configuration = configuration(options, kind, lease.0.to_str().context("a path that is text")?);
+        let configuration = configuration(lease.0.to_str().context("a path that is text")?);
         let at_feeder = Watch::start(&hosts.feeder, service(false), number_of)?;
         let router = Router::launch(&host, &configuration, &[])?;
         router.wait_running()?;
@@ -419,6 +401,7 @@ impl Scene {
         if self.kind == Kind::Container {
             host.ip(&["link", "set", INTERFACE, "down"])?;
             self.hosts.router = self.hosts.other.take();
+            self.move_service()?;
         }
         let number = self.number();
         for judge in 0..self.judges() {
@@ -430,6 +413,16 @@ impl Scene {
             None => Router::launch(host, &self.configuration, &[])?,
         };
         Ok(at)
+    }
+
+    /// The host of the next router has the addresses of the sessions from now on, and everybody knows: the router moves none yet.
+    fn move_service(&self) -> Result<()> {
+        give_service(self.hosts.router.as_ref().context("a host")?)?;
+        let stocks = self.stocks.iter().map(|stock| &stock.host);
+        for host in stocks.chain([&self.hosts.feeder, &self.hosts.sender]) {
+            host.ip(&["neighbor", "flush", "dev", INTERFACE])?;
+        }
+        Ok(())
     }
 
     /// When the router first logged an event, in microseconds since 1970, and behind a time.
@@ -491,6 +484,13 @@ impl Scene {
         ensure!(self.feeder.status().sessions == 1, "feeder: {:?}", self.feeder.status().ended);
         Ok(())
     }
+}
+
+/// Gives a host the addresses of the sessions.
+fn give_service(host: &Namespace) -> Result<()> {
+    host.ip(&["address", "add", &format!("{}/24", v4(SERVICE)), "dev", INTERFACE])?;
+    host.ip(&["address", "add", &format!("{}/64", v6(SERVICE)), "dev", INTERFACE, "nodad"])?;
+    Ok(())
 }
 
 /// Where packets go to: the last route that a new table has.

@@ -50,7 +50,8 @@ pub struct Stock {
     /// Its name in the router's configuration.
     pub name: String,
     number: u8,
-    host: Namespace,
+    /// Where it runs.
+    pub host: Namespace,
 }
 
 /// A capture and its judge.
