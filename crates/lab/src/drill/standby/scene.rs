@@ -401,7 +401,6 @@ impl Scene {
         if self.kind == Kind::Container {
             host.ip(&["link", "set", INTERFACE, "down"])?;
             self.hosts.router = self.hosts.other.take();
-            self.move_service()?;
         }
         let number = self.number();
         for judge in 0..self.judges() {
@@ -412,6 +411,12 @@ impl Scene {
             Some(standby) => standby,
             None => Router::launch(host, &self.configuration, &[])?,
         };
+        if self.kind == Kind::Container {
+            // Before the gate stands the kernel would end the sessions.
+            let stands = || self.router.log().contains("gate-stands").then_some(()).ok_or_else(String::new);
+            wait::until("the gate", SETTLING, stands)?;
+            self.move_service()?;
+        }
         Ok(at)
     }
 
