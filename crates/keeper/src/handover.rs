@@ -26,8 +26,9 @@ use crate::{
     children::{Build, Child, Record, answer},
     options::Options,
     parcel,
-    service::{Keeper, describe, milliseconds, on_death},
+    service::{Keeper, milliseconds},
     store::Kept,
+    told::{describe, on_death},
 };
 
 /// The command of the one that takes over; for a trial with [`TRIAL`].

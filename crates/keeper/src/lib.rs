@@ -23,6 +23,7 @@ mod store;
 mod systemd;
 #[cfg(test)]
 mod tests;
+mod told;
 mod watchdog;
 mod watched;
 

@@ -19,7 +19,7 @@ use holdfast_process::{
     BUILD, Binary, Cgroup, DESCRIPTOR, ENVIRONMENT, Limits, OPERATOR_SOCKET, OUTSIDER, Processes, Settings,
     formats::Formats, log,
 };
-use holdfast_xrl::{CallContext, Client, MAX_FDS, Node, PeerIdentity, ReplySink, XrlError};
+use holdfast_xrl::{CallContext, Client, Node, PeerIdentity, ReplySink, XrlError};
 use rustix::process::Signal;
 use tokio::sync::{Notify, broadcast};
 use tracing::{info, warn};
@@ -33,13 +33,12 @@ use crate::{
     outsiders::Outsider,
     store::{Full, Kept, LONGEST_NOTE, MOST_PER_OWNER, OnDeath, Store},
     systemd::Systemd,
+    told::{copies, describe, on_death},
     watched,
 };
 
 /// Deaths that a slow listener may be behind.
 pub(crate) const EVENTS: usize = 256;
-/// A hold time from which on a descriptor is kept for ever.
-const LONGEST_HOLD: Duration = Duration::from_secs(365 * 86_400);
 /// How the death of a process is described that is started again from another binary.
 const UPGRADE: &str = "upgrade";
 
@@ -443,23 +442,6 @@ fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, XrlError> {
     fds.into_iter().next().ok_or_else(|| XrlError::invalid_argument("no descriptor came with the call"))
 }
 
-/// Copies of what is under these keys, as `get` finds them.
-fn copies(
-    keys: &[String],
-    mut get: impl FnMut(&str) -> Option<std::io::Result<OwnedFd>>,
-) -> Result<(api::GetManyReply, Vec<OwnedFd>), XrlError> {
-    if keys.len() > MAX_FDS {
-        return Err(XrlError::invalid_argument(format!("more than {MAX_FDS} keys at a time")));
-    }
-    let (mut found, mut copies) = (Vec::new(), Vec::new());
-    for key in keys {
-        let copy = get(key).transpose().map_err(|error| XrlError::unavailable(error.to_string()))?;
-        found.push(copy.is_some());
-        copies.extend(copy);
-    }
-    Ok((api::GetManyReply { found }, copies))
-}
-
 /// What a process is told of its sandbox.
 fn settings(sandbox: api::Sandbox) -> Settings {
     let user = Some(sandbox.user).filter(|user| *user != 0);
@@ -470,33 +452,6 @@ fn settings(sandbox: api::Sandbox) -> Settings {
 fn limits(sandbox: &api::Sandbox) -> Limits {
     let memory = Some(sandbox.memory_octets).filter(|octets| *octets != 0);
     Limits { memory, cpu: Some(sandbox.cpu_percent).filter(|percent| *percent != 0) }
-}
-
-/// What becomes of a descriptor, as it was asked for.
-pub(crate) fn on_death(on_death: api::OnDeath, hold_milliseconds: u64) -> OnDeath {
-    match on_death {
-        api::OnDeath::Close => OnDeath::Close,
-        api::OnDeath::Keep => OnDeath::Keep(match hold_milliseconds {
-            0 => None,
-            // As long as that is for ever, and a time beyond what the clock can hold must not be.
-            hold => Some(Duration::from_millis(hold)).filter(|hold| *hold < LONGEST_HOLD),
-        }),
-    }
-}
-
-/// What is kept, as it is told.
-pub(crate) fn describe(owner: &str, key: &str, kept: &Kept) -> api::Kept {
-    let (on_death, hold) = match kept.on_death {
-        OnDeath::Close => (api::OnDeath::Close, None),
-        OnDeath::Keep(hold) => (api::OnDeath::Keep, hold),
-    };
-    api::Kept {
-        owner: owner.to_owned(),
-        key: key.to_owned(),
-        on_death: on_death.into(),
-        hold_milliseconds: hold.map_or(0, milliseconds),
-        note: kept.note.clone(),
-    }
 }
 
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
