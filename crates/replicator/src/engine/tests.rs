@@ -75,6 +75,12 @@ impl World {
         self.engine.configure(self.configuration.clone(), b"", vec![lease.into()]);
     }
 
+    /// The file of the lease as another router has it: the lock of this one is not its own.
+    fn lease_of_another(&self) -> File {
+        let path = format!("/proc/self/fd/{}", self.lease.as_raw_fd());
+        File::options().read(true).write(true).open(path).expect("another description")
+    }
+
     /// The keeper has a descriptor.
     fn give(&mut self, key: &str, number: u64, descriptor: OwnedFd) {
         self.engine.kept(key, number);
@@ -441,8 +447,7 @@ fn whoever_is_fenced_lets_nothing_leave_any_more() {
 #[test]
 fn without_the_lease_nothing_is_asked() {
     let mut world = World::new(&[""]);
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&world.lease));
-    let other = File::options().read(true).write(true).open(path).expect("another description");
+    let other = world.lease_of_another();
     assert!(Lease::take(&other, clock::since_boot()).expect("a file").is_some());
     world.session(0);
     world.after(1);
@@ -584,10 +589,7 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
 /// Another router with an empty keeper and the same lease and store.
 fn next_router(world: &World) -> Engine {
     let mut engine = Engine::new(Box::new(Scripted(Rc::clone(&world.script))), marks(None).expect("memory"));
-    // Opened by itself: the lock of the other is not its own.
-    let path = format!("/proc/self/fd/{}", world.lease.as_raw_fd());
-    let lease = File::options().read(true).write(true).open(path).expect("it is there");
-    engine.configure(world.configuration.clone(), b"", vec![lease.into()]);
+    engine.configure(world.configuration.clone(), b"", vec![world.lease_of_another().into()]);
     engine.is_complete = true;
     engine
 }
