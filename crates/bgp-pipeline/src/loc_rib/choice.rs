@@ -26,7 +26,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         change(&mut room.paths);
         let new = self.decide(prefix.into(), &mut room);
         self.count_best(old, new);
-        self.announce(prefix, old, new, marks && differ(&room.before, &room.paths));
+        self.announce(prefix, old, new, marks && self.uses_others(&room.before, &room.paths));
         let word = self.lists.store(word, &room.paths);
         *self.room = room;
         word
@@ -90,6 +90,14 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         best
     }
 
+    /// Whether the RIB has to look again at a prefix whose best path is the same: others are used beside it, or in its place.
+    ///
+    /// A mark is older than what the RIB was told if the best was not protected for a while that no walk has seen.
+    pub(super) fn uses_others(&self, before: &[Path], after: &[Path]) -> bool {
+        let has_backup = || after.iter().any(|path| path.flags.has(Flags::BACKUP));
+        differ(before, after) || self.core.deciding_anew && has_backup()
+    }
+
     /// Marks the path that would be best without the next hops in use, and no other, if the best is protected.
     #[inline]
     pub(super) fn mark_backup(
@@ -121,7 +129,7 @@ pub(super) fn mark(paths: &mut [Path], best: Option<usize>) -> Path {
 }
 
 /// Whether another set of paths shares the traffic, or another path would take it over.
-pub(super) fn differ(before: &[Path], after: &[Path]) -> bool {
+fn differ(before: &[Path], after: &[Path]) -> bool {
     let used = |paths: &[Path]| {
         let mut used: Vec<(bool, u16, u32)> = Vec::new();
         let with = |flag| paths.iter().filter(move |path| path.flags.has(flag));

@@ -2,7 +2,7 @@
 
 use holdfast_types::{IpPrefix, Prefix};
 
-use super::{choice::differ, edit::Edit, scratch::Each, update::PrefixUpdate};
+use super::{edit::Edit, scratch::Each, update::PrefixUpdate};
 use crate::{
     core::Core,
     decision::Decision,
@@ -80,7 +80,8 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
             let best = |paths: &[Path]| paths.first().map_or(Path::NONE, |path| path.if_best());
             let (old, new) = (best(before), best(ordered));
             self.count_best(old, new);
-            self.announce(prefix, old, new, self.core.marks_others() && differ(before, ordered));
+            let others = self.core.marks_others() && self.uses_others(before, ordered);
+            self.announce(prefix, old, new, others);
         } else {
             ordered.clone_from(after);
         }

@@ -294,3 +294,22 @@ fn the_rib_hears_of_a_backup_when_there_is_another_and_of_nothing_else() {
         "the next best is of a peer that is not protected"
     );
 }
+
+#[test]
+fn the_rib_hears_of_a_backup_again_when_the_table_was_told_while_the_peer_was_not_protected() {
+    let mut world = World::new(1, [Some(0); HOPS]);
+    let to = prefix(ROUTES[0]);
+    world.run(&Op::Protect(0, true));
+    world.announce(0, 0, &offer(0, 0));
+    world.announce(1, 0, &offer(1, 1));
+    world.rest();
+    assert_eq!(world.rib.routes[&to].1, Some(IpAddr::V4(hop(1))));
+
+    // No walk comes by in between.
+    world.run(&Op::Protect(0, false));
+    world.pipeline.rib_resync();
+    world.run(&Op::PullRib(1));
+    world.run(&Op::Protect(0, true));
+    world.rest();
+    assert_eq!(world.rib.routes[&to].1, Some(IpAddr::V4(hop(1))));
+}
