@@ -10,6 +10,7 @@
 //!
 //! [`Names`] says what the objects are called, for the writer as well.
 
+mod following;
 mod names;
 mod reading;
 mod rebuild;
@@ -22,6 +23,7 @@ extern crate self as holdfast_restore;
 #[path = "../tests/mod.rs"]
 mod tests;
 
+pub use following::{Followed, Following, News};
 pub use names::Names;
 pub use reading::{MOST_ASKED, Objects, Reading};
 pub use rebuild::{NotRebuilt, Restored, rebuild};

@@ -71,6 +71,19 @@ impl Names {
         text.split_once('/')?.0.parse().ok()
     }
 
+    /// The table and the session whose `stored.v1/Session` has this name.
+    pub(crate) fn which(name: &Name) -> Option<(u32, SessionId)> {
+        let table = Self::table_of(name)?;
+        Some((table, Self::new(table).session_of(name)?))
+    }
+
+    /// Whether an object is about what peers have said: not about what they were told.
+    pub(crate) fn is_received(name: &Name) -> bool {
+        let text = str::from_utf8(name.as_slice()).unwrap_or_default();
+        let part = text.split_once('/').map_or("", |(_, part)| part);
+        !part.starts_with("e/") && !part.ends_with("/out")
+    }
+
     /// The session whose `stored.v1/Session` has this name.
     pub(crate) fn session_of(&self, name: &Name) -> Option<SessionId> {
         let text = str::from_utf8(name.as_slice()).ok()?;

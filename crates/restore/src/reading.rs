@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use holdfast_store::{Answer, Cursor, Description, Name, Page, Refused, Request};
+use holdfast_nsr::SessionId;
+use holdfast_store::{Answer, Cursor, Description, MERGED, Name, Page, Refused, Request};
 
-use crate::Damaged;
+use crate::{Damaged, Names};
 
 /// Requests on their way at most: so a reader over a long way waits for few answers.
 pub const MOST_ASKED: usize = 32;
@@ -15,6 +16,26 @@ pub struct Objects {
     pub(crate) values: BTreeMap<Name, Vec<u8>>,
     /// Each with the offset of its first octet.
     pub(crate) ranges: BTreeMap<Name, (u64, Vec<u8>)>,
+    /// Of each range, where whoever follows it asks next.
+    goes_on: BTreeMap<Name, u64>,
+}
+
+/// Where whoever has read a range to its end asks for what follows: a chunk that is as long as chunks become grows no more.
+pub(crate) fn goes_on(last: u64, end: u64) -> u64 {
+    if end - last < MERGED as u64 { last } else { end }
+}
+
+impl Objects {
+    /// The sessions that were read, each with the number of its table.
+    pub fn sessions(&self) -> impl Iterator<Item = (u32, SessionId)> {
+        self.values.keys().filter_map(Names::which)
+    }
+
+    /// Where a range is read on, and up to where it is known.
+    pub(crate) fn reads_on(&self, name: &Name) -> Option<(u64, u64)> {
+        let (start, octets) = self.ranges.get(name)?;
+        Some((*self.goes_on.get(name)?, start + octets.len() as u64))
+    }
 }
 
 /// Reads them. The caller sends what [`Self::ask`] says, and gives the answers to [`Self::answered`] in the same order.
@@ -33,6 +54,8 @@ pub struct Reading {
     /// What the requests on their way are about; `None`: the list.
     asked: VecDeque<Option<Name>>,
     objects: Objects,
+    /// Somebody writes meanwhile: only what peers have said is read, and what goes is left out.
+    is_live: bool,
 }
 
 impl Reading {
@@ -46,7 +69,14 @@ impl Reading {
             seen: BTreeSet::new(),
             asked: VecDeque::new(),
             objects: Objects::default(),
+            is_live: false,
         }
+    }
+
+    /// The same of a generation that another router writes meanwhile: only what peers have said, for
+    /// [`Objects::received_tables`].
+    pub fn live(generation: u64) -> Self {
+        Self { is_live: true, ..Self::new(generation) }
     }
 
     /// What to ask next; `None`: an answer comes first, or all is read.
@@ -75,7 +105,9 @@ impl Reading {
                 self.is_listing = false;
                 self.list = listed.next;
                 // The first page of a range begins where it does.
-                let objects = listed.objects.into_iter().filter(|object| self.seen.insert(object.name));
+                let is_wanted = |name: &Name| !self.is_live || Names::is_received(name);
+                let objects = listed.objects.into_iter().filter(|object| is_wanted(&object.name));
+                let objects = objects.filter(|object| self.seen.insert(object.name));
                 self.listed.extend(objects.map(|object| match object.description {
                     Description::Value { .. } => (object.name, 0),
                     Description::Range { start, .. } => (object.name, start),
@@ -86,11 +118,12 @@ impl Reading {
                 self.objects.values.insert(name, value);
                 Ok(())
             }
-            (Some(Some(name)), Answer::Page(Page::Range { start, end, octets })) => {
+            (Some(Some(name)), Answer::Page(Page::Range { start, end, octets, last })) => {
                 let (first, all) = self.objects.ranges.entry(name).or_insert((start, Vec::new()));
                 let is_empty = octets.is_empty();
                 all.extend(octets);
                 let at = *first + all.len() as u64;
+                self.objects.goes_on.insert(name, goes_on(last, at));
                 match at < end {
                     // A range that has no octets before its end has lost them.
                     true if is_empty => Err(Damaged::Missing(name)),
@@ -100,6 +133,10 @@ impl Reading {
                     }
                     false => Ok(()),
                 }
+            }
+            (Some(Some(name)), Answer::Refused(Refused::NotThere)) if self.is_live => {
+                self.objects.ranges.remove(&name);
+                Ok(())
             }
             (Some(Some(name)), Answer::Refused(Refused::NotThere)) => Err(Damaged::Missing(name)),
             (_, _) => Err(Damaged::Answer),

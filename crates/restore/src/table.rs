@@ -76,18 +76,42 @@ impl Objects {
     /// # Errors
     /// [`Damaged`] with what is missing.
     pub fn tables(&self) -> Result<Vec<Table>, Damaged> {
+        self.logs().map(|number| self.table(number)).collect()
+    }
+
+    /// The same of what was read while another router wrote ([`Reading::live`](crate::Reading::live)): only what peers have said,
+    /// and without the sessions whose parts do not fit each other yet.
+    ///
+    /// # Errors
+    /// [`Damaged`] with what is missing of a log.
+    pub fn received_tables(&self) -> Result<Vec<Table>, Damaged> {
+        self.logs().map(|number| self.received_table(number)).collect()
+    }
+
+    fn logs(&self) -> impl Iterator<Item = u32> {
         let numbers: BTreeSet<u32> = self.values.keys().filter_map(Names::table_of).collect();
-        let tables =
-            numbers.into_iter().filter(|number| self.values.contains_key(&Names::new(*number).log()));
-        tables.map(|number| self.table(number)).collect()
+        numbers.into_iter().filter(|number| self.values.contains_key(&Names::new(*number).log()))
+    }
+
+    fn log(&self, number: u32) -> Result<(stored::Log, [u8; 16], BTreeSet<u32>), Damaged> {
+        let names = Names::new(number);
+        let mut log: stored::Log = self.message(names.log())?;
+        let key = std::mem::take(&mut log.key).try_into().map_err(|_| Damaged::Senseless(names.log()))?;
+        let ids = self.values.keys().filter_map(|name| names.session_of(name)).map(|id| id.0).collect();
+        Ok((log, key, ids))
+    }
+
+    fn received_table(&self, number: u32) -> Result<Table, Damaged> {
+        let (names, (log, key, ids)) = (Names::new(number), self.log(number)?);
+        let sessions = ids.into_iter().filter_map(|id| self.received(&names, SessionId(id)).ok());
+        let sessions =
+            sessions.map(|(said, session)| Session { outgoing: (said.outgoing, Vec::new()), ..session });
+        let entries = BTreeMap::new();
+        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions: sessions.collect(), entries })
     }
 
     fn table(&self, number: u32) -> Result<Table, Damaged> {
-        let names = Names::new(number);
-        let log: stored::Log = self.message(names.log())?;
-        let key = log.key.try_into().map_err(|_| Damaged::Senseless(names.log()))?;
-        let ids: BTreeSet<u32> =
-            self.values.keys().filter_map(|name| names.session_of(name)).map(|id| id.0).collect();
+        let (names, (log, key, ids)) = (Names::new(number), self.log(number)?);
         let sessions = ids.into_iter().map(|id| self.session(&names, SessionId(id)));
         let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
         let mut entries = BTreeMap::new();
@@ -104,6 +128,13 @@ impl Objects {
     }
 
     fn session(&self, names: &Names, id: SessionId) -> Result<Session, Damaged> {
+        let (said, session) = self.received(names, id)?;
+        let outgoing = self.outgoing(names.outgoing(id), &said)?;
+        Ok(Session { outgoing, passed: said.passed, ..session })
+    }
+
+    /// A session that has told its peer nothing.
+    fn received(&self, names: &Names, id: SessionId) -> Result<(stored::Session, Session), Damaged> {
         let name = names.session(id);
         let said: stored::Session = self.message(name)?;
         let record = self.value(names.record(id))?.clone();
@@ -118,14 +149,14 @@ impl Objects {
         // The range may begin lower. One that ends lower has nothing that the snapshot lacks.
         let first = said.incoming.checked_sub(*start).ok_or(Damaged::Missing(names.incoming(id)))?;
         let incoming = usize::try_from(first).ok().and_then(|first| octets.get(first..)).unwrap_or_default();
-        let outgoing = self.outgoing(names.outgoing(id), &said)?;
         let numbers = std::array::from_fn(|at| said.numbers.get(at).copied().unwrap_or(0));
         let incoming = (said.incoming, incoming.to_vec());
         let socket = match self.values.contains_key(&names.socket(id)) {
             true => Some(self.message(names.socket(id))?),
             false => None,
         };
-        Ok(Session { id, record, snapshot, incoming, outgoing, passed: said.passed, numbers, socket })
+        let outgoing = (0, Vec::new());
+        Ok((said, Session { id, record, snapshot, incoming, outgoing, passed: 0, numbers, socket }))
     }
 
     /// The range may begin lower, or higher: then the peer has acknowledged what is missing. What is behind the end means nothing.

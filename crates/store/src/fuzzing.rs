@@ -161,7 +161,7 @@ impl Requests {
         let object = listed.objects.iter().find(|object| object.name == *name)?;
         Some(match object.description {
             Description::Value { .. } => Page::Value(Vec::new()),
-            Description::Range { start, end } => Page::Range { start, end, octets: Vec::new() },
+            Description::Range { start, end } => Page::Range { start, end, octets: Vec::new(), last: start },
         })
     }
 

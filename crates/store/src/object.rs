@@ -43,6 +43,9 @@ pub enum Page {
         end: u64,
         /// Those from the offset that was asked for.
         octets: Vec<u8>,
+        /// The offset at which the last chunk of them begins; without octets the one that was asked for. A chunk shorter than
+        /// [`MERGED`] may grow, so whoever follows a range asks from here again.
+        last: u64,
     },
 }
 
@@ -89,20 +92,21 @@ impl Range {
     }
 
     /// Chunks from an offset where one begins: those that fit, and the first in any case.
-    fn page(&self, at: u64, most: usize) -> Option<Vec<u8>> {
+    fn page(&self, at: u64, most: usize) -> Option<Page> {
         let mut offset = self.start;
         let mut chunks = self.chunks.iter();
         while offset < at {
             offset += chunks.next()?.len() as u64;
         }
-        let mut octets = Vec::new();
+        let (mut octets, mut last) = (Vec::new(), at);
         for chunk in chunks {
             if !octets.is_empty() && octets.len() + chunk.len() > most {
                 break;
             }
+            last = at + octets.len() as u64;
             octets.extend_from_slice(chunk);
         }
-        (offset == at).then_some(octets)
+        (offset == at).then_some(Page::Range { start: self.start, end: self.end, octets, last })
     }
 }
 
@@ -117,9 +121,7 @@ impl Object {
     pub(crate) fn page(&self, at: u64, most: usize) -> Option<Page> {
         match self {
             Self::Value(value) => Some(Page::Value(value.clone())),
-            Self::Range(range) => {
-                range.page(at, most).map(|octets| Page::Range { start: range.start, end: range.end, octets })
-            }
+            Self::Range(range) => range.page(at, most),
         }
     }
 

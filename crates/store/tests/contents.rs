@@ -82,12 +82,14 @@ fn what_was_written_is_read_again() {
     assert_eq!(written, Ok(3 + 5 + 2 + 3 * PIECE), "names, octets, two objects and one chunk");
     writer.write([put("v", b"new")]).expect("it fits");
     assert_eq!(writer.page("v", 0), Ok(Page::Value(b"new".to_vec())));
-    assert_eq!(writer.page("r", 1000), Ok(Page::Range { start: 1000, end: 1005, octets: b"abcde".to_vec() }));
-    assert_eq!(writer.page("r", 1005), Ok(Page::Range { start: 1000, end: 1005, octets: Vec::new() }));
+    let range =
+        |start, end, octets: &[u8], last| Ok(Page::Range { start, end, octets: octets.to_vec(), last });
+    assert_eq!(writer.page("r", 1000), range(1000, 1005, b"abcde", 1000));
+    assert_eq!(writer.page("r", 1005), range(1000, 1005, b"", 1005));
     assert_eq!(writer.page("r", 1003), Err(Refused::NotThere), "no chunk begins there");
     assert_eq!(writer.page("x", 0), Err(Refused::NotThere));
     writer.write([Operation::Begin { name: name("r"), at: 7 }, append("r", 7, b"x")]).expect("it fits");
-    assert_eq!(writer.page("r", 7), Ok(Page::Range { start: 7, end: 8, octets: b"x".to_vec() }));
+    assert_eq!(writer.page("r", 7), range(7, 8, b"x", 7));
     let left = writer.write([Operation::Remove { name: name("r") }, Operation::Remove { name: name("v") }]);
     assert_eq!(left, Ok(0));
 }
@@ -116,7 +118,7 @@ fn whole_chunks_go_and_small_ones_are_merged() {
     writer.write([trim("r", MERGED as u64 + 5)]).expect("it fits");
     let page = |start: u64| {
         let end = 2 * MERGED as u64;
-        Ok(Page::Range { start, end, octets: vec![b'x'; (end - start) as usize] })
+        Ok(Page::Range { start, end, octets: vec![b'x'; (end - start) as usize], last: start })
     };
     assert_eq!(writer.page("r", MERGED as u64), page(MERGED as u64));
     writer.write([trim("r", 2 * MERGED as u64), append("s", 0, b"x")]).expect("it fits");
@@ -324,7 +326,12 @@ proptest! {
             prop_assert!(start <= least && end == stream.len() as u64);
             prop_assert!(least - start < (3001 + MERGED) as u64, "only a part of a chunk stays");
             let octets = stream[start as usize..].to_vec();
-            prop_assert_eq!(writer.page("r", start), Ok(Page::Range { start, end, octets }));
+            let Ok(Page::Range { last, .. }) = writer.page("r", start) else {
+                return Err(TestCaseError::fail("a page"));
+            };
+            prop_assert_eq!(writer.page("r", start), Ok(Page::Range { start, end, octets, last }));
+            let from_last = (last..end).map(|at| stream[at as usize]).collect();
+            prop_assert_eq!(writer.page("r", last), Ok(Page::Range { start, end, octets: from_last, last }));
         }
     }
 }

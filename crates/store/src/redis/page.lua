@@ -10,7 +10,7 @@ if string.sub(entry, 1, 1) == 'v' then
 end
 local start, stop = string.match(entry, '^r(%d+) (%d+)')
 local offset, most, octets = tonumber(ARGV[2]), tonumber(ARGV[3]), 0
-local reply = {'range', start, stop}
+local reply = {'range', start, stop, ARGV[2]}
 local last = tonumber(stop)
 while offset < last do
   local chunk = call('HGET', data, 'c' .. string.format('%.0f', offset) .. ':' .. name)

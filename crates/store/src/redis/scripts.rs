@@ -156,13 +156,14 @@ fn page(word: &[u8], rest: Vec<Reply>) -> Option<Answer> {
     let page = match (word, rest.next()?) {
         (b"value", Reply::Bulk(value)) => Page::Value(value),
         (b"range", start) => {
-            let (start, end) = (number(&start)?, number(&rest.next()?)?);
-            let mut octets = Vec::new();
+            let (start, end, at) = (number(&start)?, number(&rest.next()?)?, number(&rest.next()?)?);
+            let (mut octets, mut last) = (Vec::new(), at);
             for chunk in rest {
                 let Reply::Bulk(chunk) = chunk else { return None };
+                last = at + octets.len() as u64;
                 octets.extend_from_slice(&chunk);
             }
-            Page::Range { start, end, octets }
+            Page::Range { start, end, octets, last }
         }
         _ => return None,
     };
