@@ -14,7 +14,8 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::HeldSession,
-    transport::v1::{MeterReply, MeterRequest, TransportClient},
+    carrier::v1::{self as carrier, CarrierClient},
+    transport::v1::{Connection, MeterReply, MeterRequest, TransportClient},
 };
 use holdfast_bgp_pipeline::{AdjRibOutSnapshot, JournalEntry, PeerIndex, ThawedSets};
 use holdfast_bgp_session::{Frozen, Messages, ThawError};
@@ -217,19 +218,16 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
     bgp.spawn_for_life(replay(Rc::clone(bgp), log, (keys, written), started));
 }
 
-/// Has the door say of the connections that it carries what the kernel says of its own sockets.
+/// Has those who carry connections say of them what the kernel says of its own sockets.
 async fn measure(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: Vec<Left>) -> Vec<Left> {
     let (carried, mut measured): (Vec<Left>, Vec<Left>) =
         sessions.into_iter().partition(|left| stream::is_pair(&left.socket));
     let asking: Vec<_> = carried
         .into_iter()
         .map(|left| {
-            let number = HeldSession::decode(log.log.borrow().record(left.id))
-                .ok()
-                .and_then(|held| held.connection)
-                .map_or(0, |said| said.number);
-            let bgp = Rc::clone(bgp);
-            spawn_task(async move { Left { offsets: meter(&bgp, number, &left.socket).await, ..left } })
+            let held = HeldSession::decode(log.log.borrow().record(left.id)).unwrap_or_default();
+            let (bgp, said) = (Rc::clone(bgp), held.connection.unwrap_or_default());
+            spawn_task(async move { Left { offsets: meter(&bgp, &said, &left.socket).await, ..left } })
         })
         .collect();
     for one in asking {
@@ -239,10 +237,10 @@ async fn measure(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: Vec<Left>) -
     measured
 }
 
-/// What the door says of one: octets that it has put in, less those that are still there, and octets that it has taken out
+/// What the carrier of one says: octets that it has put in, less those that are still there, and octets that it has taken out
 /// or finds there.
-async fn meter(bgp: &Bgp, number: u64, socket: &OwnedFd) -> Result<Offsets, String> {
-    const GONE: &str = "the process transport that carried it is gone";
+async fn meter(bgp: &Bgp, connection: &Connection, socket: &OwnedFd) -> Result<Offsets, String> {
+    const GONE: &str = "the process that carried it is gone";
     let unread = || pair::unread(socket).map_err(|error| error.to_string());
     let is_gone = || pair::is_abandoned(socket).map_err(|error| error.to_string());
     for _ in 0..MOST_ASKED {
@@ -250,24 +248,29 @@ async fn meter(bgp: &Bgp, number: u64, socket: &OwnedFd) -> Result<Offsets, Stri
             return Err(GONE.into());
         }
         let before = unread()?;
-        let mut said = ask_meter(bgp, "transport", number).await?;
-        if said.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && !is_gone()? {
-            // Whoever has the other end lives: it has retired.
-            said = ask_meter(bgp, OLD_TRANSPORT, number).await?;
-        }
+        let number = connection.number;
+        let said = match connection.carrier.as_str() {
+            "" => {
+                let said = ask_meter(bgp, "transport", number).await?;
+                // Whoever has the other end lives: it has retired.
+                let has_retired =
+                    said.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) && !is_gone()?;
+                if has_retired { ask_meter(bgp, OLD_TRANSPORT, number).await? } else { said }
+            }
+            class => ask_carrier(bgp, class, number).await?,
+        };
         // Another one may have a connection of this number, too.
         if is_gone()? {
             return Err(GONE.into());
         }
-        let said =
-            said.map_err(|error| format!("the door does not carry it any more: {}", error.message()))?;
+        let said = said.map_err(|error| format!("nobody carries it any more: {}", error.message()))?;
         if unread()? == before {
-            let read = said.received.checked_sub(before.into()).ok_or("the door has counted wrong")?;
+            let read = said.received.checked_sub(before.into()).ok_or("its carrier has counted wrong")?;
             return Ok(Offsets { read, written: said.sent });
         }
         tokio::task::yield_now().await;
     }
-    Err("the door goes on putting octets in".into())
+    Err("its carrier goes on putting octets in".into())
 }
 
 /// What the door of this class says of a connection; the outer error: it is not there.
@@ -275,6 +278,15 @@ async fn ask_meter(bgp: &Bgp, class: &str, number: u64) -> Result<Result<MeterRe
     let door = timeout(DOOR, bgp.surroundings.wait_for::<TransportClient>(class)).await;
     let door = door.map_err(|_| format!("the process {class} is not there"))?;
     Ok(door.map_err(|error| error.to_string())?.meter(MeterRequest { number }).within(DOOR).await)
+}
+
+/// What another carrier says, as a door does.
+async fn ask_carrier(bgp: &Bgp, class: &str, number: u64) -> Result<Result<MeterReply, XrlError>, String> {
+    let carrier = timeout(DOOR, bgp.surroundings.wait_for::<CarrierClient>(class)).await;
+    let carrier = carrier.map_err(|_| format!("the process {class} is not there"))?;
+    let carrier = carrier.map_err(|error| error.to_string())?;
+    let said = carrier.meter(carrier::MeterRequest { number }).within(DOOR).await;
+    Ok(said.map(|carrier::MeterReply { received, sent }| MeterReply { received, sent }))
 }
 
 /// Makes one peer.

@@ -3,10 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use holdfast_api::{
-    manager::v1::{ManagerClient, SignalRequest},
-    replicator::v1::{Empty, ReplicatorClient, TakeOverRequest, take_over_request::What},
-};
+use holdfast_api::replicator::v1::{Empty, ReplicatorClient, TakeOverRequest, take_over_request::What};
 
 use crate::{
     Failure, Options, json,
@@ -33,12 +30,6 @@ impl Takeover {
         let replicator: ReplicatorClient = router.client("replicator").await?;
         let what = if self.reset { What::Reset(Empty {}) } else { What::ConfirmDead(Empty {}) };
         let reply = router::answer(replicator.take_over(TakeOverRequest { what: Some(what) })).await?;
-        if self.reset {
-            // What it has of sessions is another router's by now. The next one has nothing, and waits.
-            let manager: ManagerClient = router.client("manager").await?;
-            let request = SignalRequest { target: "bgp".into(), signal: "KILL".into() };
-            router::answer(manager.signal(request)).await?;
-        }
         let role = if self.reset { "standby" } else { "primary" };
         match self.options.json {
             true => json::line(out, &serde_json::json!({ "role": role, "epoch": reply.epoch }))?,

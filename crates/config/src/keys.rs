@@ -8,7 +8,7 @@ pub(crate) mod types;
 pub(crate) use self::peer::{ADD_PATH, BGPSEC, PEER};
 use self::types::*;
 use crate::keyed::Word as _;
-use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, StaticBfd, Store, StoreKind, XrlRole};
+use crate::schema::{Admission, Bgp, BmpTable, Damping, DecisionRules, Distances, Fea, Log, LogLevel, Mrt, ProcessLimits, Rib, Sandbox, Signing, Standby, StaticBfd, Store, StoreKind, XrlRole};
 use crate::describe::{
     joined, key, table, tables,
     Default::{Else, Is, Required},
@@ -236,7 +236,10 @@ static RPKI_CACHE: Table = Table {
 
 static NONSTOP: Table = Table {
     doc: "What outlives more than a process (see [nonstop](nonstop.md)).",
-    keys: &[table("store", &STORE)],
+    keys: &[
+        key("standby", Word(Standby::NAMES), Is("\"cold\""), Reload, "what a router that was started with `--standby` has ready: `\"cold\"`: nothing, it reads the store when it takes over; `\"preheated\"`: the routes, for which it follows the store (of the kind `\"redis\"`)"),
+        table("store", &STORE),
+    ],
 };
 
 static STORE: Table = Table {

@@ -2,7 +2,7 @@
 
 use holdfast_config::{
     Config, Holds,
-    schema::{OnStoreLoss, Store, StoreKind, Transport},
+    schema::{OnStoreLoss, Standby, Store, StoreKind, Transport},
 };
 
 use super::{parse, schema};
@@ -118,4 +118,21 @@ fn a_password_is_a_line_of_a_file_and_is_not_shown() {
         let wrong = with(name).expect_err(name).to_string();
         assert!(wrong.contains(name) && !wrong.contains("xxx"), "{wrong}");
     }
+}
+
+#[test]
+fn a_standby_is_cold_or_has_the_routes_of_a_store_that_can_be_followed() {
+    let whole =
+        |standby: &str, store: &str| format!("{ROUTER}[nonstop]\n{standby}[nonstop.store]\n{store}{PEER}");
+    let standby = |text: &str| parse(text, "router.toml").expect(text).store.expect("a store").standby;
+    assert_eq!(standby(&text(REDIS)), Standby::Cold);
+    assert_eq!(standby(&whole("standby = \"cold\"\n", "kind = \"memory\"\n")), Standby::Cold);
+    assert_eq!(standby(&whole("standby = \"preheated\"\n", REDIS)), Standby::Preheated);
+    let (line, said) = fault(&whole("standby = \"preheated\"\n", "kind = \"memory\"\n"));
+    assert_eq!(line, "standby = \"preheated\"");
+    assert!(said.contains("can follow no store of this kind"), "{said}");
+    let (_, said) = fault(&format!("{ROUTER}[nonstop]\nstandby = \"cold\"\n{PEER}"));
+    assert!(said.contains("no effect without [nonstop.store]"), "{said}");
+    let (_, said) = fault(&whole("standby = \"warm\"\n", REDIS));
+    assert!(said.contains("preheated"), "{said}");
 }

@@ -41,6 +41,8 @@ use crate::{
 pub(crate) const EVENTS: usize = 256;
 /// How the death of a process is described that is started again from another binary.
 const UPGRADE: &str = "upgrade";
+/// The same of one that makes way for the sessions of another router.
+const MAKES_WAY: &str = "made way for other sessions";
 
 /// All state.
 pub(crate) struct Keeper {
@@ -349,6 +351,22 @@ impl Keeper {
         Ok(())
     }
 
+    /// Ends the process of this name, and waits until it is no more.
+    pub(crate) async fn end_process(&self, name: &str) -> Result<(), XrlError> {
+        let mut events = self.events.subscribe();
+        let is_it = |child: &Child| child.name == name && !child.is_retired;
+        let living = |(pid, child): (&u32, &Child)| is_it(child).then_some(*pid);
+        let pids: Vec<u32> = self.children.borrow().living.iter().filter_map(living).collect();
+        for pid in pids {
+            self.signal(pid, Signal::KILL, MAKES_WAY.into())?;
+            while self.children.borrow().living.contains_key(&pid) {
+                // Whoever is too far behind looks again.
+                let _ = events.recv().await;
+            }
+        }
+        Ok(())
+    }
+
     fn living(&self) -> Vec<ProcessEvent> {
         self.children.borrow().living.iter().map(|(&pid, child)| self.event(pid, child)).collect()
     }
@@ -598,8 +616,11 @@ impl KeeperServer for Served {
         self.0.keep(&owner, &put.key, kept)
     }
 
-    async fn drop_of(&self, cx: &CallContext, request: api::OfRequest) -> Result<Empty, XrlError> {
+    async fn drop_of(&self, cx: &CallContext, request: api::DropOfRequest) -> Result<Empty, XrlError> {
         self.0.may_read(cx.peer(), &request.owner)?;
+        if request.end {
+            self.0.end_process(&request.owner).await?;
+        }
         self.0.store.borrow_mut().forget(&request.owner);
         Ok(Empty {})
     }

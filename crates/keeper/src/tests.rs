@@ -17,9 +17,9 @@ use std::{
 };
 
 use holdfast_api::keeper::v1::{
-    Empty, GetManyRequest, GetOfRequest, GetRequest, KeeperClient, KeptChanges, KeptState, LimitHangsRequest,
-    ListenRequest, OfRequest, OnDeath as Fate, PutRequest, Sandbox, SocketKind, SocketRequest, SpawnRequest,
-    State, UnlistenRequest,
+    DropOfRequest, Empty, GetManyRequest, GetOfRequest, GetRequest, KeeperClient, KeptChanges, KeptState,
+    LimitHangsRequest, ListenRequest, OfRequest, OnDeath as Fate, PutRequest, Sandbox, SocketKind,
+    SocketRequest, SpawnRequest, State, UnlistenRequest,
 };
 use holdfast_process::{
     ConfigReader, End, HangLimit, Network, Process, Processes, Reads, Rights, User, formats::KEEPER_STATE,
@@ -111,6 +111,10 @@ fn reader(keeper: &Keeper) -> KeeperClient {
 
 fn of(owner: &str) -> OfRequest {
     OfRequest { owner: owner.into() }
+}
+
+fn drop_of(owner: &str, end: bool) -> DropOfRequest {
+    DropOfRequest { owner: owner.into(), end }
 }
 
 /// The next changes of what a reader watches: keys with what became of them, and whether that is everything.
@@ -261,7 +265,7 @@ fn copies_of_what_is_anothers_are_for_whom_the_descriptor_names_and_change_nothi
             assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
             let denied = who.watch_kept(of(owner)).next().await.map(drop).map_err(kind);
             assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
-            let denied = who.drop_of(of(owner)).await.map(drop).map_err(kind);
+            let denied = who.drop_of(drop_of(owner, true)).await.map(drop).map_err(kind);
             assert_eq!(denied, Err(ErrorKind::Denied), "{owner}");
         }
         keeper.store.borrow_mut().owner_died("bgp", Instant::now());
@@ -459,6 +463,26 @@ fn child(keeper: &Rc<Keeper>, name: &str, script: &str) -> (Child, OwnedFd) {
     keeper.attach(name, child.id(), far, "build".into()).expect("attached");
     keeper.hangs.borrow_mut().answered(child.id());
     (child, near)
+}
+
+#[test]
+fn who_makes_way_for_other_sessions_is_no_more_when_that_is_said() {
+    run(async {
+        let keeper = keeper();
+        let (mut bgp, _near) = child(&keeper, "bgp", "exec sleep 600");
+        let reaping = Rc::clone(&keeper);
+        spawn_task(async move {
+            loop {
+                reaping.reap();
+                tokio::task::yield_now().await;
+            }
+        });
+        keeper.end_process("rib").await.expect("there is none");
+        assert!(bgp.try_wait().expect("a child").is_none(), "another was meant");
+        keeper.end_process("bgp").await.expect("ended");
+        assert!(keeper.children.borrow().living.is_empty());
+        assert_eq!(keeper.children.borrow().record("bgp").last_exit, "made way for other sessions");
+    });
 }
 
 #[test]

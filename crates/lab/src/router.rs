@@ -150,9 +150,11 @@ impl Router {
         let configuration = fs::read_to_string(self.configuration())?;
         let router = Self::launch(host, &configuration, &["--standby"])?;
         router.until_role("standby", Duration::from_secs(30))?;
-        wait::until("bgp that waits", Duration::from_secs(30), || {
+        wait::until("all processes of the standby", Duration::from_secs(30), || {
             let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
-            if shown["bgp"]["state"] == "waiting" { Ok(()) } else { Err(shown.to_string()) }
+            // A preheated one has sessions to begin with.
+            let state = &shown["bgp"]["state"];
+            if *state == "waiting" || *state == "running" { Ok(()) } else { Err(shown.to_string()) }
         })
         .with_context(|| router.log_tail())?;
         Ok(router)

@@ -87,10 +87,14 @@ pub(crate) struct Engine {
     pub(crate) gaps: u64,
     /// What cannot be gated, as the gate says.
     pub(crate) missing: Vec<String>,
+    /// The gate has said that it stands everywhere.
+    pub(crate) gate_stands: bool,
     /// Sessions that the gate waits for, since when, and how far they had been read then.
     unread: Option<Instant>,
     standing: Standing,
     restoring: Restoring,
+    /// What `bgp` has stands in for sessions of another router.
+    pub(crate) has_stand_ins: bool,
     /// When the reader of the store has heard something.
     heard_at: Option<Instant>,
     /// Sessions of another router that go on here, and those that could not.
@@ -163,9 +167,11 @@ impl Engine {
             octets: 0,
             gaps: 0,
             missing: Vec::new(),
+            gate_stands: false,
             unread: None,
             standing: Standing::default(),
             restoring: Restoring::Undecided,
+            has_stand_ins: false,
             heard_at: None,
             sessions_restored: (0, 0),
         }
@@ -231,14 +237,25 @@ impl Engine {
         }
     }
 
-    /// Descriptors that are not here yet.
+    /// Whether the log of a VRF that is copied is this one.
+    pub(crate) fn copies(&self, vrf: &str, log: &OwnedFd) -> bool {
+        self.tables.iter().any(|table| table.vrf == vrf && table.has_log(log))
+    }
+
+    /// Descriptors that are not here yet. What stands in for sessions is not copied.
     pub(crate) fn wanted(&self) -> Vec<(String, u64)> {
+        if self.has_stand_ins {
+            return Vec::new();
+        }
         self.tables.iter().flat_map(Table::wanted).collect()
     }
 
     /// A descriptor of the keeper.
     pub(crate) fn take(&mut self, key: &str, number: u64, descriptor: OwnedFd) {
         let Some(at) = self.tables.iter().position(|table| table.owns(key)) else { return };
+        if self.has_stand_ins {
+            return;
+        }
         let is_other_log = self.tables[at].take(key, number, descriptor);
         if let Some(trouble) = self.tables[at].trouble.as_ref().filter(|_| is_other_log) {
             warn!(event = "replication-failed", vrf = self.tables[at].vrf, "{trouble}");

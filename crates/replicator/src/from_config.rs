@@ -8,7 +8,7 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{OnStoreLoss, Peer, Store, StoreKind, Vrf, VrfPlace},
+    schema::{OnStoreLoss, Peer, Standby, Store, StoreKind, Vrf, VrfPlace},
 };
 use holdfast_process::{ConfigReader, ConfigureRequest, FilesToGive, Secrets};
 
@@ -74,6 +74,7 @@ fn configuration(config: &Config, store: &Store) -> api::Configuration {
         router_id: config.router.id.bits(),
         port: config.bgp.as_ref().map_or(0, |bgp| bgp.port.into()),
         tables: tables(config),
+        preheated: store.standby == Standby::Preheated,
         log_octets: config.bgp.as_ref().map_or(0, |bgp| bgp.nonstop_memory.octets()),
     }
 }

@@ -6,17 +6,20 @@
 mod copier;
 mod draft;
 mod engine;
+mod follower;
 mod from_config;
 mod lease;
 mod link;
 mod local;
 mod metrics;
+mod preheating;
 mod protection;
 mod remaking;
 mod replicator;
 #[cfg(test)]
 mod scene;
 mod service;
+mod stand_ins;
 mod table;
 mod tasks;
 #[cfg(test)]
@@ -28,6 +31,7 @@ mod writer;
 use std::rc::Rc;
 
 use holdfast_api::{
+    carrier::v1::{CarrierClient, CarrierDispatcher},
     ready::v1::{ReadyClient, ReadyDispatcher},
     replicator::v1::{ReplicatorClient, ReplicatorDispatcher},
 };
@@ -36,6 +40,7 @@ use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    preheating::CarrierService,
     replicator::Replicator,
     service::{ReadyService, ReplicatorService},
     tasks::Tasks,
@@ -52,7 +57,7 @@ pub static PROCESS: Process = Process {
         files: Files::HandedAndLocked,
         real_time: false,
     },
-    services: &[ReplicatorClient::SERVICE, ReadyClient::SERVICE],
+    services: &[ReplicatorClient::SERVICE, ReadyClient::SERVICE, CarrierClient::SERVICE],
     after: &["transport", "gate"],
     feeds: &[],
     end: End::Killed,
@@ -76,6 +81,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     spawn_task(Rc::clone(&tasks).run());
     let given = Replicator::with(tasks.kept_lease().await?);
     boot.node.serve(ReadyDispatcher::new(ReadyService(Rc::clone(&tasks))));
+    boot.node.serve(CarrierDispatcher::new(CarrierService(Rc::clone(&tasks))));
     boot.node.serve(ReplicatorDispatcher::new(ReplicatorService { given, tasks }));
     boot.join();
     end.recv().await;

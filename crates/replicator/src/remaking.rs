@@ -8,7 +8,6 @@
 //! anew.
 
 use std::{
-    collections::BTreeSet,
     ops::Range,
     os::fd::OwnedFd,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -17,7 +16,7 @@ use std::{
 use holdfast_api::{
     bgp::v1::HeldSession,
     gate::v1::{Empty as GateEmpty, GateClient},
-    keeper::v1::{OfRequest, OnDeath, PutOfRequest, PutRequest},
+    keeper::v1::{DropOfRequest, OnDeath, PutOfRequest, PutRequest},
     socket::v1::{Empty as SocketEmpty, RestoreRequest, SocketClient},
     stored::v1::Socket,
 };
@@ -41,6 +40,8 @@ const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between two attempts to close the gate.
 const GATE_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks whether a log that was put is here.
+const STEP: Duration = Duration::from_millis(1);
 /// Timestamps are ahead of those that the peer has seen, whatever the clocks of two hosts say (RFC 7323 section 5.3).
 const AHEAD: u32 = 1000;
 /// A socket whose session has agreed on no hold time is kept for so long.
@@ -113,10 +114,6 @@ impl Tasks {
         // Whatever came of it, what is here now hears its peers.
         within(gate.open(GateEmpty {})).await?;
         let made = made?;
-        let vrfs: BTreeSet<String> = made.iter().map(|table| table.vrf.clone()).collect();
-        for vrf in &vrfs {
-            let _ = vrf;
-        }
         let mut here = 0;
         for table in &made {
             for part in table.sessions.chunks(MANY) {
@@ -124,8 +121,25 @@ impl Tasks {
                 self.release(&table.vrf, part).await?;
             }
         }
+        for table in &made {
+            if let Err(error) = self.wait_for_log(&table.vrf, &table.log).await {
+                debug!("the log of {:?}: {}", table.vrf, error.message());
+            }
+        }
         let not = made.iter().map(|table| table.not).sum();
         Ok((u32::try_from(here).unwrap_or(u32::MAX), not))
+    }
+
+    /// Until the log that was put is the one that is copied: a store that is written before would lose its sessions.
+    async fn wait_for_log(&self, vrf: &str, log: &OwnedFd) -> Result<(), XrlError> {
+        within(async {
+            while !self.engine.borrow().copies(vrf, log) {
+                self.fetch().await?;
+                sleep(STEP).await;
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn gate_closed(&self) -> Result<GateClient, XrlError> {
@@ -144,7 +158,8 @@ impl Tasks {
 
     /// What has to be done while no segment reaches this router.
     async fn remake_behind(&self, tables: Vec<Table>) -> Result<Vec<MadeTable>, XrlError> {
-        within(self.keeper.drop_of(OfRequest { owner: OWNER.into() })).await?;
+        within(self.stand_ins_are_gone()).await?;
+        within(self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: false })).await?;
         self.engine.borrow_mut().remakes();
         let configured = self.engine.borrow().configuration.tables.clone();
         let mut made = Vec::new();
@@ -169,8 +184,9 @@ impl Tasks {
         Ok(made)
     }
 
-    async fn remake_table(&self, table: &Table, number: u32) -> Result<MadeTable, XrlError> {
-        let vrf = table.vrf.clone();
+    /// A log with the sessions of a table, the descriptor of its memory, and what has become of the sessions.
+    pub(crate) fn log(&self, table: &Table) -> Result<(Log<Mapped>, OwnedFd, Vec<Restored>), XrlError> {
+        let vrf = &table.vrf;
         let failed =
             |error: &dyn std::fmt::Display| XrlError::internal(format!("the log of {vrf:?}: {error}"));
         if !NSR_LOGS.map(u64::from).contains(&table.formats) {
@@ -183,6 +199,11 @@ impl Tasks {
         let mut log =
             Log::create(Mapped(memory), table.formats, table.key).map_err(|error| failed(&error))?;
         let restored = rebuild(table, &mut log).map_err(|error| failed(&error))?;
+        Ok((log, copy, restored))
+    }
+
+    async fn remake_table(&self, table: &Table, number: u32) -> Result<MadeTable, XrlError> {
+        let (mut log, copy, restored) = self.log(table)?;
         let fea: SocketClient = within(self.resolver.wait_for(&class("fea", &table.vrf))).await?;
         let (mut sessions, mut not) = (Vec::new(), 0);
         for one in restored {
@@ -195,7 +216,7 @@ impl Tasks {
                 Err(error) => {
                     not += 1;
                     let session = one.was.0;
-                    warn!(event = "session-not-restored", vrf, session, "{}", error.message());
+                    warn!(event = "session-not-restored", vrf = table.vrf, session, "{}", error.message());
                     log.close(one.id);
                 }
             }
@@ -219,9 +240,7 @@ impl Tasks {
             end(&request.remote_address, request.remote_port),
         );
         let (Some(local), Some(remote)) = ends else { return Err(missing()) };
-        let held = HeldSession::decode(log.record(restored.id));
-        let hold = held.ok().map(|held| held.hold_seconds).filter(|seconds| *seconds > 0);
-        let hold = hold.map_or(WITHOUT_HOLD_TIME, |seconds| Duration::from_secs(seconds.into()));
+        let hold = hold_time(log.record(restored.id));
         let mut attempts = 0;
         let descriptor = loop {
             attempts += 1;
@@ -260,7 +279,7 @@ impl Tasks {
         }
     }
 
-    async fn put(
+    pub(crate) async fn put(
         &self,
         key: &str,
         vrf: &str,
@@ -283,8 +302,15 @@ impl Tasks {
     }
 }
 
+/// How long the descriptor of a session is kept while nobody has it.
+pub(crate) fn hold_time(record: &[u8]) -> Duration {
+    let hold = HeldSession::decode(record).ok().map(|held| held.hold_seconds);
+    let hold = hold.filter(|seconds| *seconds > 0);
+    hold.map_or(WITHOUT_HOLD_TIME, |seconds| Duration::from_secs(seconds.into()))
+}
+
 /// A call that is not waited for without end: others may be hung.
-async fn within<T>(call: impl IntoFuture<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
+pub(crate) async fn within<T>(call: impl IntoFuture<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
     let late = |_| Err(XrlError::timeout("a process that restores sessions does not answer"));
     timeout(LIMIT, call.into_future()).await.unwrap_or_else(late)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_api::{
-    keeper::v1::OfRequest,
+    keeper::v1::DropOfRequest,
     ready::v1::{Empty as ReadyEmpty, ReadyServer, WaitReply},
     replicator::v1::{
         Configuration, Empty, ReplicatorServer, SessionStatus, Status, TakeOverReply, TakeOverRequest,
@@ -59,14 +59,18 @@ impl ReplicatorServer for ReplicatorService {
         };
         done.map_err(|error| XrlError::failed_precondition(error.to_string()))?;
         if matches!(request.what, Some(What::Reset(_))) {
-            self.tasks.keeper.drop_of(OfRequest { owner: OWNER.into() }).await?;
+            // What `bgp` has of sessions is another router's by now. The next one has nothing, and waits.
+            self.tasks.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: true }).await?;
         }
         self.tasks.wake();
         Ok(TakeOverReply { epoch: self.tasks.engine.borrow().lease.as_ref().map_or(0, Lease::epoch) })
     }
 
     async fn show(&self, _: &CallContext, _: Empty) -> Result<Status, XrlError> {
-        Ok(status(&mut self.tasks.engine.borrow_mut()))
+        let (preheated, stand_ins) = self.tasks.preheated();
+        let stand_ins = u32::try_from(stand_ins).unwrap_or(u32::MAX);
+        let status = status(&mut self.tasks.engine.borrow_mut());
+        Ok(Status { preheated: preheated.into(), stand_ins, ..status })
     }
 }
 
@@ -116,6 +120,7 @@ fn status(engine: &mut Engine) -> Status {
         role: engine.role().into(),
         restored: engine.sessions_restored.0,
         not_restored: engine.sessions_restored.1,
+        ..Status::default()
     }
 }
 

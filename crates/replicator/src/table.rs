@@ -255,6 +255,11 @@ impl Table {
         }
     }
 
+    /// Whether this is the log that is copied.
+    pub(crate) fn has_log(&self, log: &OwnedFd) -> bool {
+        self.log.as_ref().is_some_and(|mapped| Some(mapped.file) == file(log))
+    }
+
     /// What copies the log.
     pub(crate) fn copier(&mut self) -> Option<&mut Copier<LogMemory>> {
         self.log.as_mut().map(|log| &mut log.copier)

@@ -18,13 +18,17 @@ use holdfast_xrl::XrlError;
 use tokio::{
     net::UnixStream,
     sync::{Notify, watch},
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 use tracing::{debug, error, warn};
 
 use crate::{
     engine::{self, Engine},
+    follower::Follower,
     lease::Lease,
+    preheating::STAND_INS,
+    stand_ins::StandIns,
     way::Ways,
 };
 
@@ -39,7 +43,7 @@ const ATTACH_LIMIT: Duration = Duration::from_secs(3);
 /// For how long `bgp` may take to end its sessions.
 const END_LIMIT: Duration = Duration::from_secs(3);
 /// Between two attempts to follow the keeper, or to tell the gate.
-const RETRY: Duration = Duration::from_millis(200);
+pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
 /// The name of the marks at the keeper.
 const MARKS: &str = "marks";
@@ -60,6 +64,16 @@ pub(crate) struct Tasks {
     ready: watch::Sender<bool>,
     /// The epoch of the lease that the keeper has the file of.
     kept_epoch: Cell<u64>,
+    /// Follows the store while this router is a preheated standby.
+    pub(crate) follower: RefCell<Option<Follower>>,
+    pub(crate) stand_ins: RefCell<StandIns>,
+    /// `bgp` may begin with them.
+    pub(crate) do_stand_in: Cell<bool>,
+    /// The task that makes them.
+    pub(crate) standing_in: RefCell<Option<AbortHandle>>,
+    /// They are on their way out, and when they are gone.
+    pub(crate) is_making_way: Cell<bool>,
+    pub(crate) way_made: Notify,
 }
 
 impl Tasks {
@@ -72,7 +86,9 @@ impl Tasks {
         let wake = Rc::new(Notify::new());
         let ways = Ways::new(resolver.clone(), Rc::clone(&wake));
         let mut engine = Engine::new(Box::new(ways), marks);
-        engine.set_standby(keeper.role(KeeperEmpty {}).await?.standby);
+        // Of a router that became a standby later, only this is known.
+        engine.has_stand_ins = kept::keys(&keeper).await?.iter().any(|key| key == STAND_INS);
+        engine.set_standby(keeper.role(KeeperEmpty {}).await?.standby || engine.has_stand_ins);
         kept::put(&keeper, MARKS.into(), engine.marks_descriptor()?, None).await?;
         let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
         bell.set_nonblocking(true)?;
@@ -87,6 +103,12 @@ impl Tasks {
             wake,
             ready: watch::Sender::new(false),
             kept_epoch: Cell::new(0),
+            follower: RefCell::default(),
+            stand_ins: RefCell::default(),
+            do_stand_in: Cell::new(false),
+            standing_in: RefCell::default(),
+            is_making_way: Cell::new(false),
+            way_made: Notify::new(),
         }))
     }
 
@@ -168,7 +190,9 @@ impl Tasks {
                     for what in &missing {
                         error!(event = "gate-failed", "sessions cannot be gated: {what}");
                     }
-                    self.engine.borrow_mut().missing = missing;
+                    let mut engine = self.engine.borrow_mut();
+                    engine.gate_stands = missing.is_empty();
+                    engine.missing = missing;
                     return;
                 }
                 Err(error) => debug!("the gate: {}", error.message()),
@@ -197,10 +221,11 @@ impl Tasks {
     pub(crate) async fn run(self: Rc<Self>) {
         loop {
             let now = Instant::now();
-            let more = self.engine.borrow_mut().turn(now);
+            let mut more = self.engine.borrow_mut().turn(now);
             self.keep_lease();
+            more |= self.preheat(now);
             self.restore();
-            let is_ready = self.engine.borrow().is_ready();
+            let is_ready = self.engine.borrow().is_ready() || self.do_stand_in.get();
             self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
             if self.engine.borrow_mut().must_end_sessions() {
                 self.end_sessions();
@@ -293,7 +318,7 @@ impl Tasks {
     }
 
     /// Gets the descriptors that are wanted.
-    async fn fetch(&self) -> Result<(), XrlError> {
+    pub(crate) async fn fetch(&self) -> Result<(), XrlError> {
         let wanted = self.engine.borrow().wanted();
         for part in wanted.chunks(MANY) {
             let keys = part.iter().map(|(key, _)| key.clone()).collect();

@@ -124,6 +124,11 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
         "phase": store.phase,
         "trouble": store.trouble,
         "silentMsec": store.silent_milliseconds.unwrap_or(0),
+        "role": store.role,
+        "restored": store.restored,
+        "notRestored": store.not_restored,
+        "preheated": store.preheated,
+        "standIns": store.stand_ins,
         "lease": store.lease,
         "epoch": store.epoch,
         "incarnation": store.incarnation,
@@ -140,6 +145,21 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
     })
 }
 
+/// What the router is to its sessions.
+fn role(store: &Status) -> String {
+    let role = or_dash(&store.role);
+    match (store.preheated.as_str(), store.restored + store.not_restored) {
+        ("", 0) => role.to_owned(),
+        ("", _) => {
+            format!(
+                "{role}; {} sessions came from another router, {} did not",
+                store.restored, store.not_restored
+            )
+        }
+        (word, _) => format!("{role}, preheated ({word}): routes of {} sessions", store.stand_ins),
+    }
+}
+
 fn write_store(
     store: &Status,
     gate: Option<&GateStatus>,
@@ -154,6 +174,7 @@ fn write_store(
         "Store: {}{server}, protection {}, {}, {lease}",
         store.store, store.protection, store.phase
     )?;
+    writeln!(out, "Role: {}", role(store))?;
     let (held, stored) = (size(store.octets_in_store), size(store.octets));
     writeln!(
         out,

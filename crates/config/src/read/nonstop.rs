@@ -6,7 +6,7 @@ use super::{tls, unicast_of};
 use crate::{
     input::{At, Names, Problem, Section},
     keyed::Word as _,
-    schema::{Bgp, KeyFile, Store, StoreKind, Transport, Trust},
+    schema::{Bgp, KeyFile, Standby, Store, StoreKind, Transport, Trust},
 };
 
 /// Servers of a store at most.
@@ -30,8 +30,14 @@ const OF_SERVERS: [&str; 10] = [
 ];
 
 pub(super) fn read(section: &Section<'_>, door: &tls::Door<'_>, bgp: Option<&Bgp>) -> Option<Store> {
-    let section = section.section("store", "[nonstop.store]")?;
-    let section = &section;
+    let standby = section.word("standby", Standby::WORDS, Standby::default());
+    let Some(inner) = section.section("store", "[nonstop.store]") else {
+        if section.has("standby") {
+            section.add("standby", Problem::new("`standby` has no effect without [nonstop.store]"));
+        }
+        return None;
+    };
+    let (whole, section) = (section, &inner);
     let mut store = Store::read(section);
     if !section.has("kind") {
         section.misses("kind", "\"redis\", \"file\" or \"memory\"");
@@ -48,6 +54,11 @@ pub(super) fn read(section: &Section<'_>, door: &tls::Door<'_>, bgp: Option<&Bgp
         StoreKind::Redis => tls::server(section, door),
         StoreKind::File | StoreKind::Memory => (Transport::Tcp, Trust::default()),
     };
+    store.standby = standby;
+    if standby == Standby::Preheated && said.is_some_and(|(_, kind)| *kind != StoreKind::Redis) {
+        let problem = Problem::new("a standby can follow no store of this kind");
+        whole.add("standby", problem.expected("`kind = \"redis\"`, or `standby = \"cold\"`"));
+    }
     match said {
         Some((_, kind)) => belongs(section, *kind),
         // What else there may be depends on it.

@@ -32,6 +32,16 @@ words! {
     }
 }
 
+words! {
+    /// What a standby has ready before it takes over.
+    pub enum Standby = Cold "cold" {
+        /// Nothing: it reads the store when it takes over.
+        Cold = "cold",
+        /// The routes: it follows the store, and the kernel has them.
+        Preheated = "preheated",
+    }
+}
+
 keys! {
     /// `[nonstop.store]`: where sessions are kept, so that they outlive this host.
     pub struct Store {
@@ -40,6 +50,8 @@ keys! {
         "on-store-loss" on_store_loss: OnStoreLoss = OneOf::<OnStoreLoss>(PhantomData), Reload, "what follows then: `\"degrade\"`: sessions go on without protection; `\"step-down\"`: they end";
         "lease-directory" lease_directory: Option<String> = Maybe(DIRECTORY, "the runtime directory"), Reload, "where the lock file `lease` is, which all routers of the machine share that may have these sessions; it has to be there";
         "wait-replicas" wait_replicas: u8 = number!(0..=16, 0), Reload, "replicas of the server that have to have what is acknowledged, for `kind = \"redis\"`";
+        + /// `standby` of `[nonstop]`: what a router that was started as a standby has ready.
+        standby: Standby = Standby::Cold;
         + /// What keeps them.
         kind: StoreKind = StoreKind::Redis;
         + /// Where servers listen, each once: the first that can be reached is asked. Of `"redis"`, one at least; else none.

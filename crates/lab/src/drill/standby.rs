@@ -56,6 +56,8 @@ pub enum Standby {
     None,
     /// A router that has nothing yet.
     Cold,
+    /// A router that has the routes.
+    Preheated,
 }
 
 /// What a host is.

@@ -176,6 +176,8 @@ signing-rate = 10
 asn = 65000
 file = "key.pem"
 sign-from = 2026-01-01T00:00:00Z
+[nonstop]
+standby = "preheated"
 [nonstop.store]
 kind = "redis"
 addresses = ["10.0.1.9:6379"]
@@ -421,7 +423,7 @@ monitor = { memory = "2 GiB", cpu = 100000 }
         name: "a store in files",
         ended: &[],
         comes_up: true,
-        patch: "[nonstop.store]\nkind = \"file\"\ndirectory = \"/tmp\"\nlease-directory = \"/tmp\"\non-store-loss = \"step-down\"\n",
+        patch: "[nonstop]\nstandby = \"cold\"\n[nonstop.store]\nkind = \"file\"\ndirectory = \"/tmp\"\nlease-directory = \"/tmp\"\non-store-loss = \"step-down\"\n",
     },
     Step {
         name: "a store with a bare key",

@@ -87,7 +87,14 @@ impl Engine {
 
     /// Whether `bgp` may begin: this router has the lease, and the sessions of the one before are here.
     pub(crate) fn is_ready(&self) -> bool {
-        self.lease.is_some() && matches!(self.restoring, Restoring::Over)
+        self.lease.is_some() && matches!(self.restoring, Restoring::Over) && !self.has_stand_ins
+    }
+
+    /// Whether it follows the store meanwhile, so that it has the routes before it takes over. Not where another router's gate
+    /// stands: that has the routes in the same table of the kernel.
+    pub(crate) fn follows(&self) -> bool {
+        let waits = self.standing.is_standby && self.lease.is_none() && self.protection != Protection::Fenced;
+        waits && self.configuration.preheated && self.is_complete && self.gate_stands
     }
 
     /// The operator says that the router that had the sessions is dead.
@@ -126,7 +133,8 @@ impl Engine {
             if !self.is_complete {
                 return false;
             }
-            if self.kept.keys().any(|key| key.split('@').next() == Some("log")) {
+            let has_log = || self.kept.keys().any(|key| key.split('@').next() == Some("log"));
+            if !self.has_stand_ins && has_log() {
                 // `bgp` of this router has sessions, or could have.
                 self.restoring = Restoring::Over;
                 return false;

@@ -14,7 +14,7 @@ use crate::{
     link::shortened,
     protection::Protection,
     table::Table,
-    way::{Event, Place},
+    way::{Event, Place, Way},
     writer::{Outcome, Phase, TableMark, Trouble},
 };
 
@@ -73,6 +73,13 @@ impl Engine {
             Ok(way) => self.way = Some(way),
             Err(failure) => self.reconnect(Some(failure.into()), now),
         }
+    }
+
+    /// Begins a way to the store, for whoever follows it.
+    pub(crate) fn open_way(&mut self) -> Result<Box<dyn Way>, Failure> {
+        let files = self.files.get(1..).unwrap_or_default();
+        let keys = self.keys.as_ref().ok_or(Failure::Unexpected)?;
+        self.open.open(&Place { kind: self.configuration.kind(), servers: &self.servers, keys, files })
     }
 
     fn connected(&mut self, server: Option<String>) {

@@ -12,7 +12,7 @@ use holdfast_types::{Family, Prefix};
 use rustix::process::Pid;
 
 use super::{
-    Kind, Options,
+    Kind, Options, Standby,
     audit::Audit,
     judge::{Judge, Mac, Tally},
     lan::{INTERFACE, Lan, ROUTER_AS, SERVICE, mac, service, v4, v6},
@@ -90,6 +90,8 @@ pub struct Scene {
     pub redis: Redis,
     hosts: Hosts,
     kind: Kind,
+    /// Standbys have the routes.
+    is_preheated: bool,
     configuration: String,
     _lease: LeaseDirectory,
     /// By stock router, and of the feeder.
@@ -150,10 +152,14 @@ fn peer(name: &str, special: Special, number: u8, more: &str) -> String {
     )
 }
 
-fn configuration(lease: &str) -> String {
+fn configuration(lease: &str, standby: Standby) -> String {
+    let standby = match standby {
+        Standby::None | Standby::Cold => "cold",
+        Standby::Preheated => "preheated",
+    };
     let mut text = format!(
         "[router]\nid = \"{}\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n\
-         [nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
+         [nonstop]\nstandby = \"{standby}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
          [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n",
         v4(SERVICE),
         v4(STORE)
@@ -193,7 +199,7 @@ impl Scene {
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
         let lease = LeaseDirectory(lease);
-        let configuration = configuration(lease.0.to_str().context("a path that is text")?);
+        let configuration = configuration(lease.0.to_str().context("a path that is text")?, options.standby);
         let at_feeder = Watch::start(&hosts.feeder, service(false), number_of)?;
         let router = Router::launch(&host, &configuration, &[])?;
         router.wait_running()?;
@@ -224,6 +230,7 @@ impl Scene {
             redis,
             hosts,
             kind,
+            is_preheated: options.standby == Standby::Preheated,
             configuration,
             _lease: lease,
             steps: 0,
@@ -379,8 +386,26 @@ impl Scene {
         }
         let host = self.hosts.other.as_ref().or(self.hosts.router.as_ref()).context("a host")?;
         let standby = self.router.standby(host)?;
+        if self.is_preheated {
+            self.until_preheated(&standby, host).with_context(|| standby.log_tail())?;
+        }
         self.standby = Some(standby);
         Ok(())
+    }
+
+    /// Waits until a standby has the routes of every session.
+    fn until_preheated(&self, standby: &Router, host: &Namespace) -> Result<()> {
+        wait::until("the routes at the standby", LOADING, || {
+            let shown = standby.cli(&["call", "replicator/replicator.v1/Show"]);
+            let shown = shown.map_err(|error| error.to_string())?;
+            let follows = shown.contains("preheated:txt=following");
+            let has_all = shown.contains(&format!("stand_ins:u32={}", self.judges()));
+            if follows && has_all { Ok(()) } else { Err(shown) }
+        })?;
+        wait::until("the routes in its kernel", LOADING, || {
+            let routes = crate::kernel::routes(host, false).map_err(|error| error.to_string())?.len();
+            if routes >= self.routes as usize { Ok(()) } else { Err(format!("{routes} routes")) }
+        })
     }
 
     /// Kills the router, with its host if that is what the drill is about, and has the next one take over. When that

@@ -1,0 +1,215 @@
+//! A standby that has the routes before it takes over: `bgp` goes on with sessions that stand in for those of the other router.
+//!
+//! ```text
+//!  store ── what peers have said ──> Follower ──> StandIns ══pairs══> bgp ──> rib ──> the kernel's table
+//!                                                 (what bgp says ends here)
+//! ```
+//! `bgp` knows nothing of it: the keeper gives it a log and descriptors as after its own death, and [`StandIns`] carries the
+//! connections, as the door does. Before the sessions come here `bgp` is ended. Its routes stay until the next one has them.
+
+use std::{collections::BTreeSet, rc::Rc, time::Instant};
+
+use holdfast_api::{
+    bgp::v1::HeldSession,
+    carrier::v1::{CarrierServer, MeterReply, MeterRequest},
+    keeper::v1::{DropOfRequest, GetRequest},
+    replicator::v1::ReplicatorClient,
+    transport::v1::{Connection, Protocol},
+};
+use holdfast_process::{kept, spawn_task};
+use holdfast_restore::{Followed, Objects, Session, Table};
+use holdfast_xrl::{CallContext, Client, XrlError};
+use prost::Message;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+
+use crate::{
+    follower::{Follower, Order},
+    remaking::{hold_time, within},
+    stand_ins::StandIns,
+    tasks::{OWNER, RETRY, Tasks},
+};
+
+/// The name at the keeper of a note that what `bgp` has are stand-ins.
+pub(crate) const STAND_INS: &str = "stand-ins";
+
+impl Tasks {
+    /// What a standby does in a turn; whether there is more.
+    pub(crate) fn preheat(self: &Rc<Self>, now: Instant) -> bool {
+        let (follows, has_stand_ins) = {
+            let engine = self.engine.borrow();
+            (engine.follows(), engine.has_stand_ins)
+        };
+        if !follows {
+            if self.follower.take().is_some() || has_stand_ins {
+                self.stop_standing_in();
+            }
+            return false;
+        }
+        if self.is_making_way.get() {
+            return false;
+        }
+        let more = self.stand_ins.borrow_mut().turn();
+        let orders = {
+            let stand_ins = self.stand_ins.borrow();
+            let mut follower = self.follower.borrow_mut();
+            let follower = follower.get_or_insert_with(|| Follower::new(now));
+            let open = || self.engine.borrow_mut().open_way();
+            follower.turn(now, open, |session| stand_ins.can_take(session))
+        };
+        for order in orders {
+            match order {
+                Order::Make(objects) => self.stand_in(objects),
+                Order::Put(session, octets) => self.stand_ins.borrow_mut().put(session, octets),
+                Order::End(session) => self.stand_ins.borrow_mut().end(session),
+            }
+        }
+        more
+    }
+
+    /// How far it is, for people, and how many sessions stand in; nothing where it does not follow a store.
+    pub(crate) fn preheated(&self) -> (&'static str, usize) {
+        let word = self.follower.borrow().as_ref().map_or("", Follower::word);
+        (word, self.stand_ins.borrow().len())
+    }
+
+    fn stand_in(self: &Rc<Self>, objects: Objects) {
+        self.do_stand_in.set(false);
+        let this = Rc::clone(self);
+        let task = spawn_task(async move {
+            let made = this.try_stand_in(&objects).await;
+            let mut follower = this.follower.borrow_mut();
+            let Some(follower) = follower.as_mut() else { return };
+            match made {
+                Ok(sessions) => {
+                    this.do_stand_in.set(!sessions.is_empty());
+                    follower.made(&objects, &sessions, Instant::now());
+                }
+                Err(error) => {
+                    warn!(event = "store-not-followed", "{}", error.message());
+                    follower.failed(Instant::now());
+                }
+            }
+            this.wake();
+        });
+        self.standing_in.replace(Some(task.abort_handle()));
+    }
+
+    /// Puts stand-ins for the sessions into the place of those of a dead `bgp`: which.
+    async fn try_stand_in(&self, objects: &Objects) -> Result<BTreeSet<Followed>, XrlError> {
+        let damaged = |damaged: holdfast_restore::Damaged| XrlError::internal(damaged.to_string());
+        let tables = objects.received_tables().map_err(damaged)?;
+        self.make_way().await?;
+        let configured = self.engine.borrow().configuration.tables.clone();
+        let tables = tables.into_iter().filter(|table| configured.iter().any(|one| one.vrf == table.vrf));
+        let (mut sessions, mut logs) = (BTreeSet::new(), Vec::new());
+        for mut table in tables {
+            let mut sockets = {
+                let mut stand_ins = self.stand_ins.borrow_mut();
+                let number = table.number;
+                let all = std::mem::take(&mut table.sessions).into_iter();
+                let all: Vec<_> = all.filter_map(|one| stand_in(&mut stand_ins, number, one)).collect();
+                let (kept, sockets): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+                table.sessions = kept;
+                sockets.into_iter()
+            };
+            if table.sessions.is_empty() {
+                continue;
+            }
+            sessions.extend(table.sessions.iter().map(|session| (table.number, session.id)));
+            let (log, descriptor, restored) =
+                self.log(&Table { entries: Default::default(), ..table.clone() })?;
+            if !self.engine.borrow().has_stand_ins {
+                let note = self.engine.borrow().marks_descriptor();
+                let note = note.map_err(|error| XrlError::internal(error.to_string()))?;
+                kept::put(&self.keeper, STAND_INS.into(), note, None).await?;
+                self.engine.borrow_mut().has_stand_ins = true;
+            }
+            for (one, socket) in restored.iter().zip(&mut sockets) {
+                let hold = hold_time(log.record(one.id));
+                self.put(&format!("session-{}", one.id.0), &table.vrf, &socket, Some(hold)).await?;
+            }
+            logs.push((table.vrf, descriptor));
+        }
+        for (vrf, log) in &logs {
+            self.put("log", vrf, log, None).await?;
+        }
+        Ok(sessions)
+    }
+
+    /// Ends a `bgp` that has stand-ins, and forgets them.
+    async fn make_way(&self) -> Result<(), XrlError> {
+        let end = self.engine.borrow().has_stand_ins;
+        within(self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end })).await?;
+        // Not before: the end of its connections would end the sessions, and take their routes away.
+        self.stand_ins.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// The store is not followed any more: sessions come here, or another configuration wants none.
+    fn stop_standing_in(self: &Rc<Self>) {
+        self.follower.take();
+        self.do_stand_in.set(false);
+        if let Some(task) = self.standing_in.take() {
+            task.abort();
+        }
+        if self.is_making_way.replace(true) {
+            return;
+        }
+        let this = Rc::clone(self);
+        spawn_task(async move {
+            while let Err(error) = this.make_way().await {
+                debug!("the keeper: {}", error.message());
+                sleep(RETRY).await;
+            }
+            this.engine.borrow_mut().has_stand_ins = false;
+            this.is_making_way.set(false);
+            this.way_made.notify_waiters();
+            this.wake();
+            if let Err(error) = this.keeper.drop(GetRequest { key: STAND_INS.into() }).await {
+                debug!("the keeper: {}", error.message());
+            }
+        });
+    }
+
+    /// Until `bgp` has no stand-ins any more.
+    pub(crate) async fn stand_ins_are_gone(&self) -> Result<(), XrlError> {
+        while self.engine.borrow().has_stand_ins {
+            let made = self.way_made.notified();
+            made.await;
+        }
+        Ok(())
+    }
+}
+
+/// The session with the record of one whose connection is carried here, and the end of that for `bgp`. `None`: it cannot be made
+/// again, here or when it is taken over.
+fn stand_in(all: &mut StandIns, table: u32, session: Session) -> Option<(Session, std::os::fd::OwnedFd)> {
+    let (socket, held) = (session.socket.as_ref()?, HeldSession::decode(&*session.record).ok()?);
+    let (first, octets) = &session.incoming;
+    let (number, theirs) =
+        all.add((table, session.id), first + octets.len() as u64, session.outgoing.0).ok()?;
+    let connection = Connection {
+        protocol: Protocol::Tcp.into(),
+        remote_address: socket.remote_address.clone(),
+        remote_port: socket.remote_port,
+        local_address: socket.local_address.clone(),
+        local_port: socket.local_port,
+        number,
+        carrier: ReplicatorClient::SERVICE.class.into(),
+        ..Connection::default()
+    };
+    let record = HeldSession { connection: Some(connection), ..held }.encode_to_vec();
+    Some((Session { record, ..session }, theirs))
+}
+
+/// Serves `carrier.v1`.
+pub(crate) struct CarrierService(pub(crate) Rc<Tasks>);
+
+impl CarrierServer for CarrierService {
+    async fn meter(&self, _: &CallContext, request: MeterRequest) -> Result<MeterReply, XrlError> {
+        let counted = self.0.stand_ins.borrow().meter(request.number);
+        let (received, sent) = counted.ok_or_else(|| XrlError::not_found("it is not carried here"))?;
+        Ok(MeterReply { received, sent })
+    }
+}
