@@ -238,7 +238,17 @@ static NONSTOP: Table = Table {
     doc: "What outlives more than a process (see [nonstop](nonstop.md)).",
     keys: &[
         key("standby", Word(Standby::NAMES), Is("\"cold\""), Reload, "what a router that was started with `--standby` has ready: `\"cold\"`: nothing, it reads the store when it takes over; `\"preheated\"`: the routes, for which it follows the store (of the kind `\"redis\"`)"),
+        tables("address", &SERVICE_ADDRESS, "address"),
         table("store", &STORE),
+    ],
+};
+
+static SERVICE_ADDRESS: Table = Table {
+    doc: "A service address: the router that has the sessions has it, and no other (see [standby](standby.md#service-addresses)). 64 of them at most.",
+    keys: &[
+        key("address", Text("address and length", "10.1.0.10/24"), Required, Reload, "the address, and the length of the network that is reached directly; each once in its table"),
+        key("interface", IFNAME, Required, Reload, "where it is"),
+        key("vrf", IN_VRF, Else("the default table"), Reload, "the VRF that the interface is in"),
     ],
 };
 

@@ -95,8 +95,9 @@ pub(crate) fn config<'a>(
         .map_or(Signing::default(), |section| signing::read(&section, files));
     let bgp = root.section("bgp", "[bgp]").map(|section| bgp::read(&section, names));
     let door = tls::Door { whom: "store", ..door };
-    let store =
-        root.section("nonstop", "[nonstop]").and_then(|section| nonstop::read(&section, &door, bgp.as_ref()));
+    let store = root
+        .section("nonstop", "[nonstop]")
+        .and_then(|section| nonstop::read(&section, &door, bgp.as_ref(), &vrf_names));
     let known = own::Known {
         policies: &policies,
         vrfs: &vrf_names,

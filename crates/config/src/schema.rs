@@ -20,7 +20,7 @@ pub use self::bfd::{BfdHops, PeerBfd, StaticBfd};
 pub use self::bgp::{Aggregate, AsSets, Bgp, Confederation, Damping, DecisionRules, Redistribute};
 pub use self::door::{Admission, AdmissionSet, DerFile, KeyFile, Pin, Rate, Retry, Tls, Transport, Trust};
 pub use self::monitor::{Bmp, BmpTable, Mrt, MrtKind};
-pub use self::nonstop::{OnStoreLoss, Standby, Store, StoreKind};
+pub use self::nonstop::{OnStoreLoss, ServiceAddress, Standby, Store, StoreKind};
 pub use self::peer::{
     AddPath, Bgpsec, BgpsecFamily, BgpsecValidation, GracefulRestart, LimitAction, LocalAsnMode, NextHopRule,
     Orf, PathRules, Peer, PeerAsn, PeerRules, PrefixLimit, PrivateAsnRule, Remote, Secret, SendPaths,

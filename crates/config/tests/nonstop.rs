@@ -136,3 +136,31 @@ fn a_standby_is_cold_or_has_the_routes_of_a_store_that_can_be_followed() {
     let (_, said) = fault(&whole("standby = \"warm\"\n", REDIS));
     assert!(said.contains("preheated"), "{said}");
 }
+
+#[test]
+fn a_service_address_is_one_that_neighbors_know_with_its_network() {
+    let whole = |addresses: &str| format!("{ROUTER}[nonstop]\n{addresses}[nonstop.store]\n{REDIS}{PEER}");
+    let one = |address: &str| format!("[[nonstop.address]]\naddress = \"{address}\"\ninterface = \"eth0\"\n");
+    let both = whole(&(one("10.1.0.10/24") + &one("2001:db8:1::10/64")));
+    let read = parse(&both, "router.toml").expect("right").store.expect("a store").service_addresses;
+    let read: Vec<_> =
+        read.iter().map(|own| (own.address.to_string(), own.length, own.interface.as_str())).collect();
+    assert_eq!(read, [("10.1.0.10".into(), 24, "eth0"), ("2001:db8:1::10".into(), 64, "eth0")]);
+    for (address, words) in [
+        ("10.1.0.10", "no address with a length"),
+        ("10.1.0.10/33", "no address with a length"),
+        ("10.1.0/24", "no address with a length"),
+        ("224.0.0.1/24", "no address of a host"),
+        ("127.0.0.1/8", "something else on each router"),
+        ("fe80::1/64", "something else on each router"),
+    ] {
+        let (_, said) = fault(&whole(&one(address)));
+        assert!(said.contains(words), "{address}: {said}");
+    }
+    let (_, said) = fault(&whole(&(one("10.1.0.10/24") + &one("10.1.0.10/25"))));
+    assert!(said.contains("service address `10.1.0.10` is already on line"), "{said}");
+    let (_, said) = fault(&whole(&(one("10.1.0.10/24") + "vrf = \"blue\"\n")));
+    assert!(said.contains("blue"), "{said}");
+    let (_, said) = fault(&format!("{ROUTER}{}{PEER}", one("10.1.0.10/24")));
+    assert!(said.contains("no effect without [nonstop.store]"), "{said}");
+}

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     convert::Infallible,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,7 @@ use tokio::{
 use tracing::{Instrument, Span, error, info, warn};
 
 use crate::{
+    addresses::Addresses,
     batch,
     interfaces::{Interfaces, Part},
     kernel,
@@ -57,7 +59,8 @@ pub struct Engine {
     refused: watch::Sender<u64>,
     /// Rings when what it refuses now may be another.
     pub(crate) refusals: watch::Sender<()>,
-    pub(crate) interfaces: Interfaces,
+    pub(crate) interfaces: Rc<Interfaces>,
+    pub(crate) addresses: Rc<Addresses>,
     pub(crate) applying: Applying,
     arriving: Point,
     entering: Point,
@@ -93,8 +96,8 @@ impl Engine {
 
     /// One for the table there, which shows this part of the interfaces.
     pub(crate) fn new(place: Place, part: Part, boot: &Boot) -> Self {
+        let interfaces = Rc::new(Interfaces::new(part));
         Self {
-            place,
             span: boot.span(),
             wanted: RefCell::new(None),
             settling: Mutex::new(()),
@@ -106,7 +109,9 @@ impl Engine {
             losses: watch::Sender::default(),
             refused: watch::Sender::default(),
             refusals: watch::Sender::default(),
-            interfaces: Interfaces::new(part),
+            addresses: Rc::new(Addresses::new(place.clone(), Rc::clone(&interfaces), boot.keeper.clone())),
+            interfaces,
+            place,
             applying: Applying::default(),
             arriving: boot.profile.point(&FEA_IN),
             entering: boot.profile.point(&KERNEL),
@@ -301,6 +306,9 @@ impl Engine {
     /// The end: from now on nothing is applied.
     pub(crate) async fn shut_down(&self, keep_routes: bool) -> Result<(), XrlError> {
         self.wanted.replace(None);
+        if let Err(error) = self.addresses.resign_all().await {
+            self.span.in_scope(|| warn!(event = "service-address-left", "service addresses stay: {error}"));
+        }
         let _settling = self.settling.lock().await;
         let _turn = self.turn.lock().await;
         if self.backend.borrow().is_none() {

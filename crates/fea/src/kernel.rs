@@ -67,7 +67,11 @@ async fn sockets(place: &Place) -> Result<[OwnedFd; 2], XrlError> {
     Ok([one(place).await?, one(place).await?])
 }
 
-async fn one(place: &Place) -> Result<OwnedFd, XrlError> {
+/// A socket for requests there.
+///
+/// # Errors
+/// `FailedPrecondition` when the namespace is not there, `Unavailable` when the kernel refuses.
+pub(crate) async fn one(place: &Place) -> Result<OwnedFd, XrlError> {
     match place.netlink().await? {
         Some(socket) => Ok(socket),
         None => socket().map_err(refused),

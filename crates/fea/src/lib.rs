@@ -17,6 +17,8 @@
 //!
 //! One thread. Batches and syncs are cut into slices of a few milliseconds ([`pace`]), between which everything else goes on.
 
+mod addresses;
+mod announcing;
 mod batch;
 mod engine;
 mod from_config;
@@ -42,8 +44,10 @@ pub use service::FeaService;
 
 use std::{collections::BTreeSet, rc::Rc};
 
+use addresses::AddressService;
 use anyhow::Context;
 use holdfast_api::{
+    address::v1::{AddressClient, AddressDispatcher},
     fea::v1::{FeaClient, FeaDispatcher},
     socket::v1::{SocketClient, SocketDispatcher},
 };
@@ -70,7 +74,7 @@ pub static PROCESS: Process = Process {
         files: Files::Handed,
         real_time: false,
     },
-    services: &[FeaClient::SERVICE, SocketClient::SERVICE],
+    services: &[FeaClient::SERVICE, SocketClient::SERVICE, AddressClient::SERVICE],
     after: &[],
     feeds: &[],
     end: End::Killed,
@@ -112,8 +116,10 @@ fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     let links = sockets.follow_links(engine.interfaces.versions(), links);
     let known = Rc::clone(engine);
     let refusals = async move { known.say_refusals().await };
-    let hearing = async move { _ = tokio::join!(discovery, place, links, refusals) };
+    let addresses = Rc::clone(&engine.addresses).keep();
+    let hearing = async move { _ = tokio::join!(discovery, place, links, refusals, addresses) };
     let hearing = spawn_task(hearing.instrument(boot.span()));
     boot.node.serve(SocketDispatcher::new(sockets));
+    boot.node.serve(AddressDispatcher::new(AddressService(Rc::clone(&engine.addresses))));
     hearing.abort_handle()
 }

@@ -16,6 +16,7 @@ use std::{
 };
 
 use holdfast_api::{
+    address::v1::{AddressClient, Addresses, Empty as AddressEmpty, ServiceAddress},
     fea::v1::{Configuration, Empty, FeaClient, ShutdownRequest, Vrf},
     keeper::v1::{
         Empty as KeeperEmpty, GetRequest, KeeperClient, ListReply, PutRequest, SocketKind, SocketRequest,
@@ -97,6 +98,10 @@ impl Keeper {
             SocketKind::NetlinkRoute => {
                 return Ok(namespace.inside(|| holdfast_fib_linux::socket().expect("netlink")));
             }
+            SocketKind::Packet => {
+                let frames = || rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None);
+                return Ok(namespace.inside(move || frames().expect("a socket")));
+            }
             SocketKind::TcpV4 => AddressFamily::INET,
             SocketKind::TcpV6
             | SocketKind::IcmpV6
@@ -150,6 +155,7 @@ struct Router {
     keeper: Keeper,
     manager: Resolver,
     rib: Resolver,
+    replicator: Resolver,
     transport: Resolver,
 }
 
@@ -171,7 +177,13 @@ impl Router {
             finder.attach_link(far, PeerIdentity::new(role));
             Resolver::over(Channel::over(near))
         };
-        Self { manager: resolver("manager"), rib: resolver("rib"), transport: resolver("transport"), keeper }
+        Self {
+            manager: resolver("manager"),
+            rib: resolver("rib"),
+            replicator: resolver("replicator"),
+            transport: resolver("transport"),
+            keeper,
+        }
     }
 
     /// What the process is told.
@@ -292,6 +304,87 @@ fn tables_and_sockets_of_a_namespace_are_inside_and_go_with_the_vrf() {
             }
         };
         assert_eq!(gone.kind(), ErrorKind::NotFound);
+    });
+}
+
+/// Waits until what `ip` says of addresses inside has this, or not.
+async fn until(namespace: &Namespace, text: &str, is_there: bool) {
+    loop {
+        if namespace.inside(|| ip("address show")).contains(text) == is_there {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn service_addresses_are_there_and_told_until_they_are_resigned() {
+    story(|router| async move {
+        let namespace = Namespace::new();
+        router.keeper.namespaces.borrow_mut().insert("red".into(), namespace.clone());
+        router.configure(&[red()]).await.expect("configured");
+        router.configure_vrf("fea@red", 0).await;
+        let ear = namespace.inside(|| {
+            let every = rustix::net::Protocol::from_raw(u32::from(3_u16.to_be()).try_into().expect("not 0"));
+            rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, Some(every)).expect("a socket")
+        });
+        rustix::io::ioctl_fionbio(&ear, true).expect("set");
+        let address = |octets: &[u8], length, interface: &str| ServiceAddress {
+            address: octets.to_vec(),
+            length,
+            interface: interface.into(),
+        };
+        let v6 = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+        let all = [
+            address(&[10, 0, 0, 9], 24, "eth0"),
+            address(&v6, 64, "eth0"),
+            address(&[10, 9, 0, 9], 24, "late0"),
+        ];
+        let fea: AddressClient = router.replicator.wait_for("fea@red").await.expect("it is there");
+        let assumed = fea.assume(Addresses { addresses: all.to_vec() }).await.expect("assumed");
+        assert_eq!(assumed.missing, ["10.9.0.9: there is no interface late0"]);
+        let shown = namespace.inside(|| ip("address show dev eth0"));
+        assert!(shown.contains("10.0.0.9/24") && shown.contains("fd00::9/64 scope global nodad"), "{shown}");
+
+        fea.announce(AddressEmpty {}).await.expect("told");
+        let (mut requests, mut replies, mut advertisements) = (0, 0, 0);
+        let mut frame = [0; 2048];
+        while [requests, replies, advertisements].into_iter().any(|count| count < 2) {
+            let Ok((octets, _)) = rustix::net::recv(&ear, &mut frame, rustix::net::RecvFlags::empty()) else {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            };
+            let frame = &frame[..octets];
+            requests += u32::from(frame[12..].starts_with(&[8, 6]) && frame[20..22] == [0, 1]);
+            replies += u32::from(frame[12..].starts_with(&[8, 6]) && frame[20..22] == [0, 2]);
+            advertisements +=
+                u32::from(frame[12..].starts_with(&[0x86, 0xdd]) && frame.get(54) == Some(&136));
+        }
+
+        namespace.inside(|| ip("address del 10.0.0.9/24 dev eth0"));
+        until(&namespace, "10.0.0.9/24", true).await;
+        namespace.inside(|| ip("link add late0 type veth peer name late1"));
+        until(&namespace, "10.9.0.9/24", true).await;
+
+        let fewer = Addresses { addresses: all[..2].to_vec() };
+        assert_eq!(fea.assume(fewer.clone()).await.expect("assumed").missing, Vec::<String>::new());
+        until(&namespace, "10.9.0.9/24", false).await;
+        fea.resign(fewer.clone()).await.expect("resigned");
+        let shown = namespace.inside(|| ip("address show"));
+        assert!(!shown.contains("10.0.0.9/24") && !shown.contains("fd00::9/64"), "{shown}");
+        assert!(shown.contains("10.0.0.1/24"), "what is not Holdfast's stays: {shown}");
+        fea.resign(fewer).await.expect("there is nothing to remove");
+        for wrong in [
+            address(&[1, 2], 8, "eth0"),
+            address(&[10, 0, 0, 9], 33, "eth0"),
+            address(&[10, 0, 0, 9], 24, ""),
+        ] {
+            let error = fea.assume(Addresses { addresses: vec![wrong] }).await.expect_err("no address");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        }
+        fea.assume(Addresses { addresses: all[..1].to_vec() }).await.expect("assumed");
+        router.configure(&[]).await.expect("configured");
+        until(&namespace, "10.0.0.9/24", false).await;
     });
 }
 

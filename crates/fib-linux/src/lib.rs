@@ -37,6 +37,7 @@
 //! table (measured), so half a second for a full one; with 0, nothing. We leave the sysctl alone, because with
 //! 0 `ip route` shows only the number of the object; a router whose interior changes often is better off with 0.
 
+mod addresses;
 mod fib;
 mod interface;
 mod message;
@@ -55,6 +56,7 @@ extern crate self as holdfast_fib_linux;
 #[path = "../tests/mod.rs"]
 mod tests;
 
+pub use addresses::AddressWriter;
 pub use fib::LinuxFib;
 pub use interface::{Interface, InterfaceAddress};
 pub use monitor::{Monitor, MonitorEvent};

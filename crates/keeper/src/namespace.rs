@@ -34,6 +34,9 @@ const NAME_MOST: usize = 255;
 pub(crate) fn socket(request: &SocketRequest) -> Result<OwnedFd> {
     let kind = SocketKind::try_from(request.kind).context("there is no such kind of socket")?;
     let protocol = u8::try_from(request.protocol).context("there is no such protocol number")?;
+    if kind == SocketKind::Packet && request.netns.is_empty() {
+        return make(kind, protocol).context("opening a socket");
+    }
     let path = path(&request.netns)?;
     // What is no namespace is found out on entering; a pipe must not be waited for before that.
     let namespace =
@@ -65,6 +68,11 @@ fn is_same(namespace: &File) -> io::Result<bool> {
 fn open(namespace: &File, kind: SocketKind, protocol: u8) -> io::Result<OwnedFd> {
     raise_capabilities(ENTERING)?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    make(kind, protocol)
+}
+
+/// A socket of the calling thread's namespace.
+fn make(kind: SocketKind, protocol: u8) -> io::Result<OwnedFd> {
     let raw = NonZeroU32::new(protocol.into()).map(Protocol::from_raw);
     let (family, sort, protocol) = match kind {
         // Without a number the protocol is NETLINK_ROUTE.
@@ -78,6 +86,8 @@ fn open(namespace: &File, kind: SocketKind, protocol: u8) -> io::Result<OwnedFd>
         SocketKind::UdpV6 => (AddressFamily::INET6, SocketType::DGRAM, None),
         SocketKind::RawV4 => (AddressFamily::INET, SocketType::RAW, raw),
         SocketKind::RawV6 => (AddressFamily::INET6, SocketType::RAW, raw),
+        // Without a protocol it hears nothing.
+        SocketKind::Packet => (AddressFamily::PACKET, SocketType::RAW, None),
     };
     Ok(rustix::net::socket_with(family, sort, SocketFlags::CLOEXEC, protocol)?)
 }

@@ -1,6 +1,6 @@
 //! What the process reads of the configuration.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use holdfast_api::{
     keeper::v1::{KnownFile, OpenFileRequest},
@@ -8,7 +8,7 @@ use holdfast_api::{
 };
 use holdfast_config::{
     Config,
-    schema::{OnStoreLoss, Peer, Standby, Store, StoreKind, Vrf, VrfPlace},
+    schema::{OnStoreLoss, Peer, ServiceAddress, Standby, Store, StoreKind, Vrf, VrfPlace},
 };
 use holdfast_process::{ConfigReader, ConfigureRequest, FilesToGive, Secrets};
 
@@ -74,9 +74,19 @@ fn configuration(config: &Config, store: &Store) -> api::Configuration {
         router_id: config.router.id.bits(),
         port: config.bgp.as_ref().map_or(0, |bgp| bgp.port.into()),
         tables: tables(config),
+        service_addresses: store.service_addresses.iter().map(service_address).collect(),
         preheated: store.standby == Standby::Preheated,
         log_octets: config.bgp.as_ref().map_or(0, |bgp| bgp.nonstop_memory.octets()),
     }
+}
+
+fn service_address(own: &ServiceAddress) -> api::ServiceAddress {
+    let address = match own.address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let (vrf, interface) = (own.vrf.clone().unwrap_or_default(), own.interface.clone());
+    api::ServiceAddress { vrf, address, length: own.length.into(), interface }
 }
 
 /// What is said, or a third of the shortest hold time.

@@ -3,6 +3,7 @@
 //! It has no rights, dials nobody and opens no file. The keeper gives it copies of what `bgp` has there, `transport.v1` its
 //! connections to the store, and the manager the files.
 
+mod addresses;
 mod copier;
 mod draft;
 mod engine;
@@ -78,6 +79,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let tasks = Tasks::begin(boot.keeper.clone(), boot.resolver.clone()).await?;
     metrics::register(&boot.metrics, &tasks);
     spawn_task(Rc::clone(&tasks).follow_keeper());
+    spawn_task(Rc::clone(&tasks).follow_fea());
     spawn_task(Rc::clone(&tasks).run());
     let given = Replicator::with(tasks.kept_lease().await?);
     boot.node.serve(ReadyDispatcher::new(ReadyService(Rc::clone(&tasks))));

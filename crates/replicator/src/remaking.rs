@@ -110,9 +110,11 @@ impl Tasks {
 
     async fn remake_all(&self, tables: Vec<Table>) -> Result<(u32, u32), XrlError> {
         let gate = self.gate_closed().await?;
+        self.assume_addresses().await;
         let made = self.remake_behind(tables).await;
         // Whatever came of it, what is here now hears its peers.
         within(gate.open(GateEmpty {})).await?;
+        self.announce_addresses().await;
         let made = made?;
         let mut here = 0;
         for table in &made {

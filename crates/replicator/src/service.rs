@@ -70,7 +70,14 @@ impl ReplicatorServer for ReplicatorService {
         let (preheated, stand_ins) = self.tasks.preheated();
         let stand_ins = u32::try_from(stand_ins).unwrap_or(u32::MAX);
         let status = status(&mut self.tasks.engine.borrow_mut());
-        Ok(Status { preheated: preheated.into(), stand_ins, ..status })
+        let told = self.tasks.told.borrow();
+        Ok(Status {
+            preheated: preheated.into(),
+            stand_ins,
+            has_addresses: told.holds,
+            missing_addresses: told.missing.clone(),
+            ..status
+        })
     }
 }
 
@@ -120,6 +127,7 @@ fn status(engine: &mut Engine) -> Status {
         role: engine.role().into(),
         restored: engine.sessions_restored.0,
         not_restored: engine.sessions_restored.1,
+        service_addresses: u32::try_from(engine.configuration.service_addresses.len()).unwrap_or(u32::MAX),
         ..Status::default()
     }
 }

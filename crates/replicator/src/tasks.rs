@@ -24,6 +24,7 @@ use tokio::{
 use tracing::{debug, error, warn};
 
 use crate::{
+    addresses::Told,
     engine::{self, Engine},
     follower::Follower,
     lease::Lease,
@@ -74,6 +75,9 @@ pub(crate) struct Tasks {
     /// They are on their way out, and when they are gone.
     pub(crate) is_making_way: Cell<bool>,
     pub(crate) way_made: Notify,
+    /// What `fea` knows of service addresses, and whether it is being told.
+    pub(crate) told: RefCell<Told>,
+    pub(crate) is_telling: Cell<bool>,
 }
 
 impl Tasks {
@@ -109,6 +113,8 @@ impl Tasks {
             standing_in: RefCell::default(),
             is_making_way: Cell::new(false),
             way_made: Notify::new(),
+            told: RefCell::default(),
+            is_telling: Cell::new(false),
         }))
     }
 
@@ -224,6 +230,7 @@ impl Tasks {
             let mut more = self.engine.borrow_mut().turn(now);
             self.keep_lease();
             more |= self.preheat(now);
+            self.judge_addresses();
             self.restore();
             let is_ready = self.engine.borrow().is_ready() || self.do_stand_in.get();
             self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);

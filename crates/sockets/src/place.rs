@@ -63,6 +63,17 @@ impl Place {
         }
     }
 
+    /// A socket for Ethernet frames, which hears none: the keeper makes it wherever this is.
+    ///
+    /// # Errors
+    /// As the keeper says.
+    pub async fn frames(&self, keeper: &KeeperClient) -> Result<OwnedFd, XrlError> {
+        match self {
+            Self::Here | Self::Device(_) => enter("", keeper, &Last::default(), SocketKind::Packet, 0).await,
+            Self::Namespace { name, keeper, last } => enter(name, keeper, last, SocketKind::Packet, 0).await,
+        }
+    }
+
     /// Waits until a socket was made in another namespace than one before: that of this name was deleted and made again.
     /// What was made before is in the old one.
     pub async fn moved(&self) {
@@ -213,7 +224,10 @@ fn new(kind: SocketKind, protocol: u8) -> Result<OwnedFd, SocketError> {
         SocketKind::IcmpV6 => (AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)),
         SocketKind::RawV4 => (AddressFamily::INET, SocketType::RAW, raw),
         SocketKind::RawV6 => (AddressFamily::INET6, SocketType::RAW, raw),
-        SocketKind::NetlinkRoute | SocketKind::NetlinkNetfilter | SocketKind::NetlinkSockDiag => {
+        SocketKind::NetlinkRoute
+        | SocketKind::NetlinkNetfilter
+        | SocketKind::NetlinkSockDiag
+        | SocketKind::Packet => {
             return Err(Errno::PROTONOSUPPORT).step("opening a socket");
         }
     };

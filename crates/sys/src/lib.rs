@@ -4,7 +4,7 @@
 //! takes values that make every call valid. Nothing here decides anything. [`tcp`], [`pair`], [`netlink`], [`filter`] and
 //! [`bind_to_device`] are for whoever opens or uses sockets, [`icmp`] for whoever looks for neighbours, [`packet`] for whoever sends
 //! and receives for protocols, [`process`] for the first lines of a process,
-//! [`clock`] for who has a lease, [`repair`] for who makes connections again elsewhere, [`memory`] for what the next one finds, [`heap`] for what the allocator holds, [`blocks`] for who looks for what is dear, [`file`](mod@file) for whoever opens what somebody has named.
+//! [`mod@frame`] for whoever tells neighbours of an address, [`clock`] for who has a lease, [`repair`] for who makes connections again elsewhere, [`memory`] for what the next one finds, [`heap`] for what the allocator holds, [`blocks`] for who looks for what is dear, [`file`](mod@file) for whoever opens what somebody has named.
 
 // The workspace denies it; this crate is the exception (see above).
 #![allow(unsafe_code)]
@@ -13,6 +13,7 @@ pub mod blocks;
 pub mod clock;
 pub mod file;
 pub mod filter;
+pub mod frame;
 pub mod heap;
 pub mod icmp;
 pub mod memory;

@@ -129,6 +129,9 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
         "notRestored": store.not_restored,
         "preheated": store.preheated,
         "standIns": store.stand_ins,
+        "hasAddresses": store.has_addresses,
+        "serviceAddresses": store.service_addresses,
+        "missingAddresses": store.missing_addresses,
         "lease": store.lease,
         "epoch": store.epoch,
         "incarnation": store.incarnation,
@@ -175,6 +178,13 @@ fn write_store(
         store.store, store.protection, store.phase
     )?;
     writeln!(out, "Role: {}", role(store))?;
+    if store.service_addresses > 0 {
+        let here = if store.has_addresses { "here" } else { "not here" };
+        writeln!(out, "Service addresses: {}, {here}", store.service_addresses)?;
+        for missing in &store.missing_addresses {
+            writeln!(out, "Missing: {missing}")?;
+        }
+    }
     let (held, stored) = (size(store.octets_in_store), size(store.octets));
     writeln!(
         out,

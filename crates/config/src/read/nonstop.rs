@@ -1,16 +1,21 @@
 //! `[nonstop.store]`: where sessions are kept that outlive this host.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
-use super::{tls, unicast_of};
+use super::{interface_name, is_link_local, tls, unicast_of, vrf};
 use crate::{
     input::{At, Names, Problem, Section},
     keyed::Word as _,
-    schema::{Bgp, KeyFile, Standby, Store, StoreKind, Transport, Trust},
+    schema::{Bgp, KeyFile, ServiceAddress, Standby, Store, StoreKind, Transport, Trust},
 };
 
 /// Servers of a store at most.
 const MOST: usize = 8;
+/// Service addresses at most.
+const MOST_ADDRESSES: usize = 64;
 /// Octets of the name of a user.
 const LONGEST_USER: usize = 64;
 /// Octets of the path of a directory: PATH_MAX is 4096, and the files are below.
@@ -29,11 +34,17 @@ const OF_SERVERS: [&str; 10] = [
     "tls-revocations",
 ];
 
-pub(super) fn read(section: &Section<'_>, door: &tls::Door<'_>, bgp: Option<&Bgp>) -> Option<Store> {
+pub(super) fn read(
+    section: &Section<'_>,
+    door: &tls::Door<'_>,
+    bgp: Option<&Bgp>,
+    vrfs: &Names<'_>,
+) -> Option<Store> {
+    let service_addresses = service_addresses(section, vrfs);
     let standby = section.word("standby", Standby::WORDS, Standby::default());
     let Some(inner) = section.section("store", "[nonstop.store]") else {
-        if section.has("standby") {
-            section.add("standby", Problem::new("`standby` has no effect without [nonstop.store]"));
+        for key in ["standby", "address"].into_iter().filter(|key| section.has(key)) {
+            section.add(key, Problem::new(format!("`{key}` has no effect without [nonstop.store]")));
         }
         return None;
     };
@@ -54,7 +65,7 @@ pub(super) fn read(section: &Section<'_>, door: &tls::Door<'_>, bgp: Option<&Bgp
         StoreKind::Redis => tls::server(section, door),
         StoreKind::File | StoreKind::Memory => (Transport::Tcp, Trust::default()),
     };
-    store.standby = standby;
+    (store.standby, store.service_addresses) = (standby, service_addresses);
     if standby == Standby::Preheated && said.is_some_and(|(_, kind)| *kind != StoreKind::Redis) {
         let problem = Problem::new("a standby can follow no store of this kind");
         whole.add("standby", problem.expected("`kind = \"redis\"`, or `standby = \"cold\"`"));
@@ -70,6 +81,40 @@ pub(super) fn read(section: &Section<'_>, door: &tls::Door<'_>, bgp: Option<&Bgp
         section.report.add(&section.span, problem);
     }
     Some(store)
+}
+
+fn service_addresses(section: &Section<'_>, vrfs: &Names<'_>) -> Vec<ServiceAddress> {
+    let sections = section.sections("address", "[[nonstop.address]]");
+    if let Some(extra) = sections.get(MOST_ADDRESSES) {
+        let problem = Problem::new(format!("there are {} service addresses", sections.len()));
+        section.report.add(&extra.span, problem.expected(format!("at most {MOST_ADDRESSES}")));
+    }
+    let mut names = Names::new(section.report, "service address");
+    sections.iter().filter_map(|section| service_address(section, vrfs, &mut names)).collect()
+}
+
+fn service_address(section: &Section<'_>, vrfs: &Names<'_>, names: &mut Names<'_>) -> Option<ServiceAddress> {
+    let (address, interface) =
+        (section.required::<String>("address"), section.required::<String>("interface"));
+    let vrf = vrf::of(section, vrfs);
+    interface.iter().for_each(|name| interface_name(section, name));
+    let (At { value: text, span }, interface) = (address?, interface?);
+    let read = text.split_once('/').and_then(|(address, length)| {
+        let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u8>().ok()?);
+        (length <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, length))
+    });
+    let Some((address, length)) = read else {
+        let problem = Problem::new(format!("`{text}` is no address with a length"));
+        section.report.add(&span, problem.expected("as in \"10.1.0.10/24\""));
+        return None;
+    };
+    unicast_of(section, &span, address);
+    if is_link_local(address) || address.is_loopback() {
+        let problem = Problem::new(format!("{address} means something else on each router"));
+        section.report.add(&span, problem.expected("an address that neighbors know"));
+    }
+    names.declare(&vrf::scoped(&At { value: address, span }, vrf.as_deref()));
+    Some(ServiceAddress { address, length, interface: interface.value, vrf })
 }
 
 /// Which keys a kind needs, and which say nothing to it.

@@ -1,6 +1,9 @@
 //! Where sessions are kept that outlive their host.
 
-use std::{marker::PhantomData, net::SocketAddr};
+use std::{
+    marker::PhantomData,
+    net::{IpAddr, SocketAddr},
+};
 
 use super::{KeyFile, Transport, Trust};
 use crate::{
@@ -52,6 +55,8 @@ keys! {
         "wait-replicas" wait_replicas: u8 = number!(0..=16, 0), Reload, "replicas of the server that have to have what is acknowledged, for `kind = \"redis\"`";
         + /// `standby` of `[nonstop]`: what a router that was started as a standby has ready.
         standby: Standby = Standby::Cold;
+        + /// `[[nonstop.address]]`, each once in its table.
+        service_addresses: Vec<ServiceAddress> = Vec::new();
         + /// What keeps them.
         kind: StoreKind = StoreKind::Redis;
         + /// Where servers listen, each once: the first that can be reached is asked. Of `"redis"`, one at least; else none.
@@ -65,6 +70,19 @@ keys! {
         + /// What a server has to prove over TLS: never nothing there.
         trust: Trust = Trust::default();
     }
+}
+
+/// An address that goes with the sessions, from router to router.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceAddress {
+    /// Ours.
+    pub address: IpAddr,
+    /// Of the network that is reached directly.
+    pub length: u8,
+    /// Where it is.
+    pub interface: String,
+    /// The VRF of the interface; `None`: the default table.
+    pub vrf: Option<String>,
 }
 
 impl Store {

@@ -178,6 +178,9 @@ file = "key.pem"
 sign-from = 2026-01-01T00:00:00Z
 [nonstop]
 standby = "preheated"
+[[nonstop.address]]
+address = "10.9.9.9/32"
+interface = "lo"
 [nonstop.store]
 kind = "redis"
 addresses = ["10.0.1.9:6379"]

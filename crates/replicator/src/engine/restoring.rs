@@ -90,6 +90,12 @@ impl Engine {
         self.lease.is_some() && matches!(self.restoring, Restoring::Over) && !self.has_stand_ins
     }
 
+    /// Whether the service addresses are this router's: it has the sessions, as far as there are some.
+    pub(crate) fn holds_addresses(&self) -> bool {
+        let has_lease = self.lease.is_some() && self.protection != Protection::Fenced;
+        has_lease && matches!(self.restoring, Restoring::Over)
+    }
+
     /// Whether it follows the store meanwhile, so that it has the routes before it takes over. Not where another router's gate
     /// stands: that has the routes in the same table of the kernel.
     pub(crate) fn follows(&self) -> bool {

@@ -159,10 +159,14 @@ fn configuration(lease: &str, standby: Standby) -> String {
     };
     let mut text = format!(
         "[router]\nid = \"{}\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n\
-         [nonstop]\nstandby = \"{standby}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
+         [nonstop]\nstandby = \"{standby}\"\n\
+         [[nonstop.address]]\naddress = \"{v4}/24\"\ninterface = \"{INTERFACE}\"\n\
+         [[nonstop.address]]\naddress = \"{v6}/64\"\ninterface = \"{INTERFACE}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
          [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n",
         v4(SERVICE),
-        v4(STORE)
+        v4(STORE),
+        v4 = service(false),
+        v6 = service(true)
     );
     for (number, special) in STOCKS {
         text += &peer(&format!("stock{number}"), special, number, special.router());
@@ -195,7 +199,6 @@ impl Scene {
         let mut hosts =
             Hosts { router: None, other: None, feeder: feeder_host, sender, _store: store, lan, next: 1 };
         let host = hosts.new_router()?;
-        give_service(&host)?;
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
         let lease = LeaseDirectory(lease);
@@ -436,23 +439,7 @@ impl Scene {
             Some(standby) => standby,
             None => Router::launch(host, &self.configuration, &[])?,
         };
-        if self.kind == Kind::Container {
-            // Before the gate stands the kernel would end the sessions.
-            let stands = || self.router.log().contains("gate-stands").then_some(()).ok_or_else(String::new);
-            wait::until("the gate", SETTLING, stands)?;
-            self.move_service()?;
-        }
         Ok(at)
-    }
-
-    /// The host of the next router has the addresses of the sessions from now on, and everybody knows: the router moves none yet.
-    fn move_service(&self) -> Result<()> {
-        give_service(self.hosts.router.as_ref().context("a host")?)?;
-        let stocks = self.stocks.iter().map(|stock| &stock.host);
-        for host in stocks.chain([&self.hosts.feeder, &self.hosts.sender]) {
-            host.ip(&["neighbor", "flush", "dev", INTERFACE])?;
-        }
-        Ok(())
     }
 
     /// When the router first logged an event, in microseconds since 1970, and behind a time.
@@ -514,13 +501,6 @@ impl Scene {
         ensure!(self.feeder.status().sessions == 1, "feeder: {:?}", self.feeder.status().ended);
         Ok(())
     }
-}
-
-/// Gives a host the addresses of the sessions.
-fn give_service(host: &Namespace) -> Result<()> {
-    host.ip(&["address", "add", &format!("{}/24", v4(SERVICE)), "dev", INTERFACE])?;
-    host.ip(&["address", "add", &format!("{}/64", v6(SERVICE)), "dev", INTERFACE, "nodad"])?;
-    Ok(())
 }
 
 /// Where packets go to: the last route that a new table has.

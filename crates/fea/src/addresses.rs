@@ -1,0 +1,263 @@
+//! Service addresses: put on their interfaces, and again when somebody removes them; announced to neighbours.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
+
+use holdfast_api::{
+    address::v1::{
+        AddressServer, Addresses as ApiAddresses, AssumeReply, Empty, ServiceAddress as ApiAddress,
+    },
+    keeper::v1::KeeperClient,
+};
+use holdfast_fib_linux::{AddressWriter, Interface, InterfaceAddress};
+use holdfast_process::spawn_task;
+use holdfast_sockets::Place;
+use holdfast_sys::frame;
+use holdfast_xrl::{CallContext, XrlError};
+use tokio::{task::AbortHandle, time::sleep};
+use tracing::{info, warn};
+
+use crate::{
+    announcing::{Mac, frames},
+    interfaces::Interfaces,
+    kernel,
+};
+
+/// When neighbours are told, from the moment on in which an address is there. A frame may be lost, and a switch may learn late.
+const TOLD_AFTER: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+];
+/// Between two times that addresses are put back: somebody else may remove them all the time.
+const PACE: Duration = Duration::from_millis(100);
+/// Addresses of a table at most.
+const MOST: usize = 256;
+/// Octets of the name of an interface at most (IFNAMSIZ).
+const LONGEST_NAME: usize = 15;
+
+/// An address, and where it belongs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct ServiceAddress {
+    interface: String,
+    address: InterfaceAddress,
+}
+
+/// Those of a table.
+pub(crate) struct Addresses {
+    place: Place,
+    interfaces: Rc<Interfaces>,
+    /// Who opens the socket for frames.
+    keeper: KeeperClient,
+    wanted: RefCell<BTreeSet<ServiceAddress>>,
+    announcing: RefCell<Option<AbortHandle>>,
+}
+
+/// Serves `address.v1`.
+pub(crate) struct AddressService(pub(crate) Rc<Addresses>);
+
+impl AddressServer for AddressService {
+    async fn assume(&self, _: &CallContext, request: ApiAddresses) -> Result<AssumeReply, XrlError> {
+        let wanted = read(request)?;
+        let before = self.0.wanted.replace(wanted.clone());
+        let left = before.difference(&wanted).cloned().collect();
+        self.0.remove(&left).await?;
+        let outcome = self.0.put().await?;
+        Ok(AssumeReply { missing: outcome.missing })
+    }
+
+    async fn announce(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        self.0.announce();
+        Ok(Empty {})
+    }
+
+    async fn resign(&self, _: &CallContext, request: ApiAddresses) -> Result<Empty, XrlError> {
+        let resigned = read(request)?;
+        self.0.wanted.borrow_mut().retain(|one| !resigned.contains(one));
+        if self.0.wanted.borrow().is_empty()
+            && let Some(task) = self.0.announcing.take()
+        {
+            task.abort();
+        }
+        self.0.remove(&resigned).await?;
+        Ok(Empty {})
+    }
+}
+
+/// What has become of addresses.
+#[derive(Debug, Default)]
+struct Put {
+    /// Whether some were put that were not there.
+    any: bool,
+    missing: Vec<String>,
+}
+
+impl Addresses {
+    /// None yet, at this place, on these interfaces.
+    pub(crate) fn new(place: Place, interfaces: Rc<Interfaces>, keeper: KeeperClient) -> Self {
+        Self { place, interfaces, keeper, wanted: RefCell::default(), announcing: RefCell::default() }
+    }
+
+    /// Puts addresses back that somebody else has removed, and those whose interface was not there, for ever.
+    pub(crate) async fn keep(self: Rc<Self>) {
+        let (mut versions, mut said) = (self.interfaces.versions(), Vec::new());
+        while versions.changed().await.is_ok() {
+            if self.wanted.borrow().is_empty() {
+                continue;
+            }
+            let missing = match self.put().await {
+                Ok(Put { any, missing }) => {
+                    if any {
+                        warn!(
+                            event = "service-address-back",
+                            "service addresses were not there: they are again"
+                        );
+                        self.announce();
+                    }
+                    missing
+                }
+                Err(error) => vec![error.message().to_owned()],
+            };
+            if missing != said {
+                for what in &missing {
+                    warn!(event = "service-address-missing", "{what}");
+                }
+                said = missing;
+            }
+            sleep(PACE).await;
+        }
+    }
+
+    /// The end in order: no address stays.
+    pub(crate) async fn resign_all(&self) -> Result<(), XrlError> {
+        let wanted = self.wanted.take();
+        self.remove(&wanted).await
+    }
+
+    /// Puts what is wanted where it is not yet.
+    async fn put(&self) -> Result<Put, XrlError> {
+        let lacking = {
+            let (wanted, interfaces) = (self.wanted.borrow(), self.by_name());
+            wanted
+                .iter()
+                .filter(|one| {
+                    let known = interfaces.get(&one.interface);
+                    known.is_none_or(|known| {
+                        !known.addresses.iter().any(|own| own.address == one.address.address)
+                    })
+                })
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        if lacking.is_empty() {
+            return Ok(Put::default());
+        }
+        let (mut outcome, mut writer) = (Put::default(), self.writer().await?);
+        let interfaces = self.by_name();
+        for ServiceAddress { interface, address } in lacking {
+            let put = match interfaces.get(&interface) {
+                None => Err(format!("there is no interface {interface}")),
+                Some(known) => writer.put(known.index, address).map_err(|error| error.to_string()),
+            };
+            match put {
+                // What is known of the interface may be older.
+                Ok(false) => {}
+                Ok(true) => {
+                    let (own, length) = (address.address, address.length);
+                    info!(event = "service-address", interface, "{own}/{length} is here");
+                    outcome.any = true;
+                }
+                Err(why) => outcome.missing.push(format!("{}: {why}", address.address)),
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn remove(&self, resigned: &BTreeSet<ServiceAddress>) -> Result<(), XrlError> {
+        if resigned.is_empty() {
+            return Ok(());
+        }
+        let (mut writer, interfaces) = (self.writer().await?, self.by_name());
+        let mut failed = Ok(());
+        for ServiceAddress { interface, address } in resigned {
+            let Some(known) = interfaces.get(interface) else { continue };
+            let was_there = known.addresses.iter().any(|own| own.address == address.address);
+            match writer.remove(known.index, *address) {
+                Ok(()) if was_there => {
+                    info!(event = "service-address-gone", interface, "{} is here no more", address.address);
+                }
+                Ok(()) => {}
+                Err(error) => failed = Err(XrlError::unavailable(format!("{}: {error}", address.address))),
+            }
+        }
+        failed
+    }
+
+    /// Tells neighbours of all that are there, a few times. Who was being told of them is told from the beginning.
+    fn announce(self: &Rc<Self>) {
+        let this = Rc::clone(self);
+        let task = spawn_task(async move {
+            let mut said = String::new();
+            for pause in TOLD_AFTER {
+                sleep(pause).await;
+                if let Err(error) = this.announce_once().await
+                    && said != error
+                {
+                    warn!(event = "service-address-unannounced", "neighbours are not told: {error}");
+                    said = error;
+                }
+            }
+        });
+        if let Some(before) = self.announcing.replace(Some(task.abort_handle())) {
+            before.abort();
+        }
+    }
+
+    async fn announce_once(&self) -> Result<(), String> {
+        let socket = self.place.frames(&self.keeper).await.map_err(|error| error.message().to_owned())?;
+        let (interfaces, wanted) = (self.by_name(), self.wanted.borrow().clone());
+        let mut failed = Ok(());
+        for ServiceAddress { interface, address } in &wanted {
+            let Some(known) = interfaces.get(interface) else { continue };
+            // An interface without hardware addresses has no neighbours who ask for them.
+            let Ok(mac) = Mac::try_from(known.mac.as_slice()) else { continue };
+            for octets in frames(address.address, mac) {
+                if let Err(error) = frame::send(&socket, known.index, &octets) {
+                    failed = Err(format!("{interface}: {error}"));
+                }
+            }
+        }
+        failed
+    }
+
+    async fn writer(&self) -> Result<AddressWriter, XrlError> {
+        let socket = kernel::one(&self.place).await?;
+        AddressWriter::over(socket).map_err(|error| XrlError::unavailable(format!("netlink: {error}")))
+    }
+
+    fn by_name(&self) -> BTreeMap<String, Interface> {
+        let shown = self.interfaces.shown().into_values();
+        shown.map(|interface| (interface.name.clone(), interface)).collect()
+    }
+}
+
+fn read(request: ApiAddresses) -> Result<BTreeSet<ServiceAddress>, XrlError> {
+    if request.addresses.len() > MOST {
+        return Err(XrlError::invalid_argument(format!("more than {MOST} addresses")));
+    }
+    let one = |ApiAddress { address, length, interface }: ApiAddress| {
+        let address = holdfast_types::address(&address)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = u8::try_from(length).ok().filter(|length| *length <= most)?;
+        let is_name = (1..=LONGEST_NAME).contains(&interface.len());
+        is_name.then_some(ServiceAddress { interface, address: InterfaceAddress { address, length } })
+    };
+    let read = request.addresses.into_iter().map(one).collect::<Option<_>>();
+    read.ok_or_else(|| XrlError::invalid_argument("an address, its length or its interface makes no sense"))
+}
