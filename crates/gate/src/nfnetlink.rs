@@ -8,6 +8,9 @@
 //! our ports to the queue, by the target NFQUEUE of xt, since kernels may lack the statement `queue` of nft. It says
 //! neither `bypass` nor fail-open: while nobody reads the queue, nothing leaves. While the gate is closed a chain at the hook INPUT
 //! drops each segment from and to these ports.
+//!
+//! Behind the queue a second chain at OUTPUT is the *fence*: it drops each such segment unless a set has an element, which the
+//! kernel removes by itself when its time is over. So a verdict that comes late lets nothing out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,12 +20,19 @@ pub const TABLE: &str = "holdfast-gate";
 pub const TRIAL: &str = "holdfast-gate-trial";
 const CHAIN: &str = "output";
 const INPUT_CHAIN: &str = "input";
+const FENCE_CHAIN: &str = "fence";
+/// The set that has an element as long as the fence lets segments pass.
+const PASS: &str = "pass";
+/// What the set is called while it is made: the only one of its batch and family.
+const PASS_ID: u32 = 1;
 /// Most ports that the gate stands at.
 pub const MOST_PORTS: usize = 64;
 /// The multicast group that tells of changes to nf_tables (NFNLGRP_NFTABLES).
 pub const TABLE_CHANGES: u32 = 7;
 /// Where our chain stands among those at the hook: behind filters, before connections are confirmed.
 const PRIORITY: i32 = 300;
+/// Where the fence stands: segments come there from the queue.
+const FENCE_PRIORITY: i32 = PRIORITY + 10;
 
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
@@ -53,6 +63,9 @@ const NEW_CHAIN: u16 = NF_TABLES | 3;
 const DELETE_CHAIN: u16 = NF_TABLES | 5;
 const NEW_RULE: u16 = NF_TABLES | 6;
 const DELETE_RULE: u16 = NF_TABLES | 8;
+const NEW_SET: u16 = NF_TABLES | 9;
+const NEW_ELEMENT: u16 = NF_TABLES | 12;
+const DELETE_ELEMENT: u16 = NF_TABLES | 14;
 
 const SOCK_DIAG: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
@@ -176,36 +189,86 @@ impl Messages {
         self.octets.extend_from_slice(&message);
     }
 
-    /// Puts tables in place of what is there under this name, for these ports: all of it at once. `is_closed`: nothing comes in,
-    /// either. The outcome has the number of the sequence.
-    pub fn install_tables(&mut self, name: &str, ports: &[u16], queue: u16, is_closed: bool, sequence: u32) {
+    /// Puts tables in place of what is there under this name, for these ports: all of it at once. The fence, if there is one,
+    /// lets nothing pass yet ([`Self::open_fence`]). The outcome has the number of the sequence.
+    pub fn install_tables(&mut self, name: &str, ports: &[u16], queue: u16, shape: Shape, sequence: u32) {
         self.batch(sequence, |messages| {
             for family in [IPV4, IPV6] {
                 messages.remove_table(name, family, sequence);
                 messages.name_table(name, NEW_TABLE, CREATE, family, sequence);
-                let mut chain = |chain, hook, fate| {
-                    messages.chain((name, family), chain, hook, sequence);
+                if shape.has_fence {
+                    messages.pass_set((name, family), sequence);
+                }
+                let mut chain = |chain, at, fate| {
+                    messages.chain((name, family), chain, at, sequence);
                     for port in ports.iter().take(MOST_PORTS) {
                         for offset in [0, 2] {
                             messages.rule((name, family, chain), *port, offset, fate, sequence);
                         }
                     }
                 };
-                chain(CHAIN, LOCAL_OUT, Fate::Queue(queue));
-                if is_closed {
-                    chain(INPUT_CHAIN, LOCAL_IN, Fate::Drop);
+                chain(CHAIN, (LOCAL_OUT, PRIORITY), Fate::Queue(queue));
+                if shape.has_fence {
+                    chain(FENCE_CHAIN, (LOCAL_OUT, FENCE_PRIORITY), Fate::Fence);
+                }
+                if shape.is_closed {
+                    chain(INPUT_CHAIN, (LOCAL_IN, PRIORITY), Fate::Drop);
                 }
             }
         });
     }
 
-    fn chain(&mut self, (table, family): (&str, u8), chain: &str, hook: u32, sequence: u32) {
+    /// Has the fence of the tables of this name let segments pass for so many milliseconds from now on, and no longer. The outcome
+    /// has the number of the sequence.
+    pub fn open_fence(&mut self, name: &str, milliseconds: u64, sequence: u32) {
+        self.batch(sequence, |messages| {
+            for family in [IPV4, IPV6] {
+                // Whatever it has; that it has nothing is no error.
+                messages.message(DELETE_ELEMENT, REQUEST, family, 0, sequence, |message| {
+                    message.text(1, name);
+                    message.text(2, PASS);
+                });
+                messages.message(NEW_ELEMENT, REQUEST | CREATE, family, 0, sequence, |message| {
+                    message.text(1, name);
+                    message.text(2, PASS);
+                    message.nested(3, |list| {
+                        list.nested(1, |element| {
+                            element.nested(1, |key| key.attribute(1, &[TCP]));
+                            element.attribute(4, &milliseconds.to_be_bytes());
+                        });
+                    });
+                });
+            }
+        });
+    }
+
+    /// A set of protocol numbers, whose elements have their times.
+    fn pass_set(&mut self, (table, family): (&str, u8), sequence: u32) {
+        const TIMEOUT: u32 = 0x10;
+        self.message(NEW_SET, REQUEST | CREATE, family, 0, sequence, |message| {
+            message.text(1, table);
+            message.text(2, PASS);
+            message.number(3, TIMEOUT);
+            // The type is for people: nft calls this one inet_proto.
+            message.number(4, 12);
+            message.number(5, 1);
+            message.number(10, PASS_ID);
+        });
+    }
+
+    fn chain(
+        &mut self,
+        (table, family): (&str, u8),
+        chain: &str,
+        (hook, priority): (u32, i32),
+        sequence: u32,
+    ) {
         self.message(NEW_CHAIN, REQUEST | CREATE, family, 0, sequence, |message| {
             message.text(1, table);
             message.text(3, chain);
             message.nested(4, |at| {
                 at.number(1, hook);
-                at.number(2, PRIORITY.cast_unsigned());
+                at.number(2, priority.cast_unsigned());
             });
             message.number(5, 1);
             message.text(7, "filter");
@@ -295,6 +358,19 @@ impl Messages {
                     data.number(2, EQUAL);
                     data.nested(3, |value| value.attribute(1, &port.to_be_bytes()));
                 });
+                if matches!(fate, Fate::Fence) {
+                    const INVERTED: u32 = 1;
+                    list.expression("meta", |data| {
+                        data.number(1, REGISTER);
+                        data.number(2, PROTOCOL);
+                    });
+                    list.expression("lookup", |data| {
+                        data.text(1, PASS);
+                        data.number(2, REGISTER);
+                        data.number(4, PASS_ID);
+                        data.number(5, INVERTED);
+                    });
+                }
                 match fate {
                     Fate::Queue(queue) => list.expression("target", |data| {
                         data.text(1, "NFQUEUE");
@@ -305,7 +381,7 @@ impl Messages {
                         info[2..4].copy_from_slice(&1_u16.to_ne_bytes());
                         data.attribute(3, &info);
                     }),
-                    Fate::Drop => list.expression("immediate", |data| {
+                    Fate::Drop | Fate::Fence => list.expression("immediate", |data| {
                         // The register of verdicts, and NF_DROP.
                         data.number(1, 0);
                         data.nested(2, |value| value.nested(2, |verdict| verdict.number(1, 0)));
@@ -406,6 +482,17 @@ enum Fate {
     /// It goes to this queue.
     Queue(u16),
     Drop,
+    /// It is dropped unless the set of the fence has an element.
+    Fence,
+}
+
+/// Which chains there are besides the one that sends segments to the queue.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Shape {
+    /// Nothing comes in.
+    pub is_closed: bool,
+    /// What leaves the queue has to pass a fence.
+    pub has_fence: bool,
 }
 
 /// What the kernel calls a socket.
@@ -606,7 +693,7 @@ mod tests {
     #[test]
     fn a_closed_gate_has_a_chain_more() {
         let mut messages = Messages::default();
-        messages.install_tables(TABLE, &[179], 7, true, 5);
+        messages.install_tables(TABLE, &[179], 7, Shape { is_closed: true, has_fence: false }, 5);
         let mut kinds = Vec::new();
         let mut at = 0;
         while let Some(length) = u32_at(messages.octets(), at) {
@@ -615,6 +702,34 @@ mod tests {
         }
         let count = |kind| kinds.iter().filter(|one| **one == kind).count();
         assert_eq!((count(NEW_CHAIN), count(NEW_RULE)), (4, 8), "both families, both directions, both ports");
+    }
+
+    #[test]
+    fn a_fence_is_a_set_and_a_chain_behind_the_queue() {
+        let mut messages = Messages::default();
+        messages.install_tables(TABLE, &[179], 7, Shape { is_closed: false, has_fence: true }, 5);
+        let (mut kinds, mut at) = (Vec::new(), 0);
+        while let Some(length) = u32_at(messages.octets(), at) {
+            kinds.push(u16_at(messages.octets(), at + 4).unwrap_or(0));
+            at += align(length as usize);
+        }
+        let family = [
+            NEW_TABLE,
+            DELETE_TABLE,
+            NEW_TABLE,
+            NEW_SET,
+            NEW_CHAIN,
+            NEW_RULE,
+            NEW_RULE,
+            NEW_CHAIN,
+            NEW_RULE,
+            NEW_RULE,
+        ];
+        assert_eq!(kinds, [&[BATCH_BEGIN][..], &family, &family, &[BATCH_END]].concat());
+        messages.clear();
+        messages.open_fence(TABLE, 2900, 6);
+        let octets = messages.octets();
+        assert!(octets.windows(8).any(|eight| eight == 2900_u64.to_be_bytes()), "in network order");
     }
 
     #[test]
@@ -631,7 +746,7 @@ mod tests {
     fn a_batch_is_whole_messages_of_which_the_last_inside_asks() {
         let mut messages = Messages::default();
         messages.verdict(1, 1, Verdict::Drop);
-        messages.install_tables(TABLE, &[179, 1179], 7, false, 5);
+        messages.install_tables(TABLE, &[179, 1179], 7, Shape::default(), 5);
         let (mut rest, mut kinds) = (messages.octets(), Vec::new());
         while let Some(length) = u32_at(rest, 0) {
             kinds.push((u16_at(rest, 4).unwrap(), u16_at(rest, 6).unwrap() & ACKNOWLEDGE != 0));

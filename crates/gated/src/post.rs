@@ -4,7 +4,9 @@ use std::{io, os::fd::OwnedFd, time::Duration};
 
 use holdfast_gate::{
     Connection, Counts, Flows, Marks, Segment, Verdicts, kept,
-    nfnetlink::{self, ListedSocket, MOST_PORTS, Messages, Received, TABLE, TABLE_CHANGES, TRIAL, Verdict},
+    nfnetlink::{
+        self, ListedSocket, MOST_PORTS, Messages, Received, Shape, TABLE, TABLE_CHANGES, TRIAL, Verdict,
+    },
 };
 use holdfast_sys::{
     memory::SharedMemory,
@@ -28,6 +30,12 @@ const PACKETS: usize = 256;
 const FLOWS: usize = 512;
 /// Octets of verdicts that are sent at once: below what a socket sends by default.
 const SENT_AT_ONCE: usize = 64 << 10;
+/// The fence is opened anew so long before it closes.
+const AHEAD: Duration = Duration::from_millis(500);
+/// It is opened for so long at most.
+const LONGEST: Duration = Duration::from_secs(10);
+/// For how long it is opened without a lease.
+const MOMENT: Duration = Duration::from_secs(1);
 /// Datagrams of a list of sockets, or of answers, that are read before it counts as endless.
 const MOST_DATAGRAMS: usize = 4096;
 
@@ -182,6 +190,8 @@ pub struct Post {
     is_closed: bool,
     /// Our tables are in place, as far as we know.
     has_tables: bool,
+    /// Until when the fence lets segments pass, since the machine was started.
+    fence_until: Duration,
     /// The marks are others than before.
     other_marks: bool,
     /// Where the look at connections goes on.
@@ -213,6 +223,7 @@ impl Post {
             sequence: 1,
             is_closed: false,
             has_tables: false,
+            fence_until: Duration::ZERO,
             other_marks: false,
             from: 0,
             tally: Tally::default(),
@@ -351,13 +362,39 @@ impl Post {
         }
         // Records go first: what leaves is known to the next process.
         self.keep();
-        if lease && !self.has_lease(marks, now()) {
+        let leaves = self.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Accept);
+        let may_pass = !leaves || self.open_fence(marks, now());
+        // The look at the lease is the last: whoever is stopped behind it finds the fence closed.
+        if !may_pass || lease && !self.has_lease(marks, now()) {
             // It ended meanwhile. Which of these are of gated connections is not known any more.
             self.verdicts.iter_mut().for_each(|(_, verdict)| *verdict = Verdict::Drop);
         }
         self.send_verdicts()?;
         let news = self.flows.tell_marks(marks);
         Ok(Turn { more: more || more_flows, news })
+    }
+
+    /// Has the fence let segments pass, unless it does for a while: as long as the lease holds, and without one, for sessions
+    /// that are not gated, for a moment. Whether it does.
+    ///
+    /// Whoever is stopped in here opens it late, and then finds the lease to be over.
+    fn open_fence(&mut self, marks: Option<&Marks<'_>>, began: Duration) -> bool {
+        let lease = marks.map_or(Duration::ZERO, |marks| Duration::from_nanos(marks.lease()));
+        let until = if lease > began { lease.min(began + LONGEST) } else { began + MOMENT };
+        if self.fence_until > began + AHEAD || until <= self.fence_until {
+            return self.fence_until > began;
+        }
+        let milliseconds = u64::try_from((until - began).as_millis()).unwrap_or(0).max(1);
+        self.messages.clear();
+        self.messages.open_fence(TABLE, milliseconds, self.sequence);
+        let is_open = self.has_tables && matches!(self.ask(), Ok(0));
+        if is_open {
+            self.fence_until = began + Duration::from_millis(milliseconds);
+        } else {
+            // Somebody has removed our tables: they are put in place again when that is seen.
+            self.has_tables = false;
+        }
+        is_open
     }
 
     fn has_lease(&self, marks: Option<&Marks<'_>>, now: Duration) -> bool {
@@ -440,7 +477,9 @@ impl Post {
         self.has_tables = false;
         self.messages.clear();
         let ports = &self.settings.ports[..self.settings.ports.len().min(MOST_PORTS)];
-        self.messages.install_tables(TABLE, ports, self.settings.queue, self.is_closed, self.sequence);
+        let shape = Shape { is_closed: self.is_closed, has_fence: true };
+        self.messages.install_tables(TABLE, ports, self.settings.queue, shape, self.sequence);
+        self.fence_until = Duration::ZERO;
         match self.ask().map_err(Missing::Socket)? {
             0 => self.has_tables = true,
             errno => return Err(Missing::Table { errno }),
@@ -456,7 +495,13 @@ impl Post {
         self.messages.clear();
         match port {
             Some(port) => {
-                self.messages.install_tables(TRIAL, &[port], self.settings.queue, false, self.sequence);
+                self.messages.install_tables(
+                    TRIAL,
+                    &[port],
+                    self.settings.queue,
+                    Shape::default(),
+                    self.sequence,
+                );
             }
             None => self.messages.remove_tables(TRIAL, self.sequence),
         }

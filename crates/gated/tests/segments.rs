@@ -155,3 +155,32 @@ fn the_chains_of_others_may_go_and_the_session_goes_on() {
     world.change(|marks| marks.set_watermarks(claim, 0, 3000));
     until("it is sent again, and leaves", || unread(&theirs) == 3000);
 }
+
+#[test]
+fn what_the_queue_lets_go_late_is_dropped_behind_it() {
+    let mut world = World::new(4);
+    let gate = world.gate();
+    let listener = world.listen("10.0.0.1");
+    let (ours, theirs) = world.session(&listener);
+    let claim = world.claim(0, &ours, (0, 0));
+    world.change(|marks| marks.set_watermarks(claim, 1 << 20, 1 << 20));
+    write(&ours, 1000);
+    until("it passes", || unread(&theirs) == 1000);
+    let passes = |world: &World| {
+        let arguments =
+            ["netns", "exec", &world.router.0, "nft", "list", "set", "ip", "holdfast-gate", "pass"];
+        let output = std::process::Command::new("ip").args(arguments).output().expect("it runs");
+        String::from_utf8(output.stdout).expect("text").contains("expires")
+    };
+    assert!(passes(&world), "as long as the lease holds");
+    // As if its time were over, and the verdict came after that.
+    for family in ["ip", "ip6"] {
+        world.router.exec(&["nft", "flush", "set", family, "holdfast-gate", "pass"]);
+    }
+    write(&ours, 1000);
+    thread::sleep(MOMENT);
+    assert_eq!(unread(&theirs), 1000, "the gate has let it go, and the fence has not");
+    gate.end(false);
+    let _next = world.gate();
+    until("a retransmission passes: another gate opens the fence", || unread(&theirs) == 2000);
+}
