@@ -2,7 +2,7 @@
 //! process is there nothing leaves, so what is kept stays true.
 //!
 //! ```text
-//! header: format (8 octets), VRF (4 octets), to 128 │ record 0 │ record 1 │ …
+//! header: format (8 octets), whether nothing comes in (1 octet), to 128 │ record 0 │ record 1 │ …
 //! record: state (4 octets; 0: none) │ what `Record` says, to 128
 //! ```
 //! The state of a record is made void before anything else of it changes, and written last. So a death loses the record
@@ -17,6 +17,8 @@ use crate::{Claim, Connection, MOST_FLOWS};
 
 const FORMAT: u64 = u64::from_le_bytes(*b"hf-flow1");
 const HEADER: usize = 128;
+/// Where the header says that nothing comes in.
+const CLOSED: usize = 12;
 const RECORD: usize = 128;
 const STATE: usize = 4;
 
@@ -67,6 +69,18 @@ pub fn begin(octets: &mut [u8]) -> bool {
 /// Whether a memory is one of records, as this build writes them.
 pub fn is_kept(octets: &[u8]) -> bool {
     octets.len() == KEPT && octets.starts_with(&FORMAT.to_le_bytes())
+}
+
+/// Whether nothing was to come in.
+pub fn is_closed(octets: &[u8]) -> bool {
+    octets.get(CLOSED) == Some(&1)
+}
+
+/// Notes whether nothing is to come in, for the next process.
+pub fn set_closed(octets: &mut [u8], is_closed: bool) {
+    if let Some(octet) = octets.get_mut(CLOSED) {
+        *octet = u8::from(is_closed);
+    }
 }
 
 /// Writes a record, or that there is none. A number beyond the memory has no effect.

@@ -233,6 +233,7 @@ impl Post {
         // A router that lives has the queue: then nothing of what is here is ours to touch, and the next attempt finds it as it is.
         post.bind()?;
         if is_kept {
+            post.is_closed = kept::is_closed(post.kept.octets());
             post.flows.restore(kept::read(post.kept.octets()));
         } else {
             post.kept.octets_mut().fill(0);
@@ -257,8 +258,11 @@ impl Post {
     /// What the kernel refuses.
     pub fn set_closed(&mut self, is_closed: bool) -> Result<(), Missing> {
         if self.is_closed != is_closed {
+            // A process that dies in here leaves it closed: whoever closes it opens it, or closes it again.
+            kept::set_closed(self.kept.octets_mut(), true);
             self.is_closed = is_closed;
             self.install()?;
+            kept::set_closed(self.kept.octets_mut(), is_closed);
             self.drop_held();
         }
         if is_closed { self.destroy_left_overs() } else { Ok(()) }

@@ -101,3 +101,26 @@ fn what_a_dead_router_has_left_goes_without_a_word() {
     assert!(!has_ended(&theirs, MOMENT), "the peer has heard nothing");
     assert_eq!(unread(&theirs), 0);
 }
+
+#[test]
+fn a_gate_that_dies_while_nothing_comes_in_is_followed_by_one_that_lets_nothing_in() {
+    let world = World::new(4);
+    let memory = SharedMemory::create("flows", KEPT).expect("memory");
+    let copy = || memory.descriptor().try_clone_to_owned().expect("a copy");
+    let shows_input = || {
+        let list = std::process::Command::new("nft").args(["list", "ruleset"]).output();
+        String::from_utf8(list.expect("nft").stdout).expect("text").contains("hook input")
+    };
+    for (close, is_closed) in
+        [(None, false), (Some(true), true), (None, true), (Some(false), false), (None, false)]
+    {
+        let kept = copy();
+        let seen = world.router.inside(move || {
+            let memory = SharedMemory::from_descriptor(kept).expect("memory");
+            let mut post = post(memory, PORT).expect("the queue is free");
+            close.iter().for_each(|close| post.set_closed(*close).expect("the kernel takes it"));
+            shows_input()
+        });
+        assert_eq!(seen, is_closed, "{close:?}");
+    }
+}

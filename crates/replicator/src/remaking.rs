@@ -297,10 +297,33 @@ impl Tasks {
     }
 
     async fn release(&self, vrf: &str, sessions: &[Made]) -> Result<(), XrlError> {
-        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", vrf))).await?;
         let copies = sessions.iter().map(|one| one.socket.try_clone()).collect::<Result<Vec<_>, _>>();
-        let copies = copies.map_err(|error| XrlError::internal(error.to_string()))?;
-        within(fea.release(SocketEmpty {}, copies)).await.map(drop)
+        self.release_sockets(vrf, copies.map_err(|error| XrlError::internal(error.to_string()))?).await
+    }
+
+    async fn release_sockets(&self, vrf: &str, sockets: Vec<OwnedFd>) -> Result<(), XrlError> {
+        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", vrf))).await?;
+        within(fea.release(SocketEmpty {}, sockets)).await.map(drop)
+    }
+
+    /// Ends what a process before may have begun: the gate is opened, and sockets that wait for it are released.
+    ///
+    /// # Errors
+    /// Somebody does not answer.
+    pub(crate) async fn finish_remaking(&self) -> Result<(), XrlError> {
+        let unreleased: Vec<_> = {
+            let engine = self.engine.borrow();
+            engine.tables.iter().map(|table| (table.vrf.clone(), table.unreleased())).collect()
+        };
+        let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
+        within(gate.open(GateEmpty {})).await?;
+        for (vrf, sockets) in unreleased {
+            let mut sockets = sockets.into_iter().peekable();
+            while sockets.peek().is_some() {
+                self.release_sockets(&vrf, sockets.by_ref().take(MANY).collect()).await?;
+            }
+        }
+        Ok(())
     }
 }
 

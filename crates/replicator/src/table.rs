@@ -255,6 +255,13 @@ impl Table {
         }
     }
 
+    /// Copies of the sockets that were made again and not released: whoever was to do so has died.
+    pub(crate) fn unreleased(&self) -> Vec<OwnedFd> {
+        let sockets = self.sockets.values().map(|socket| &socket.descriptor);
+        let unreleased = sockets.filter(|socket| repair::is_under_way(socket).unwrap_or(false));
+        unreleased.filter_map(|socket| socket.try_clone().ok()).collect()
+    }
+
     /// Whether this is the log that is copied.
     pub(crate) fn has_log(&self, log: &OwnedFd) -> bool {
         self.log.as_ref().is_some_and(|mapped| Some(mapped.file) == file(log))

@@ -75,6 +75,8 @@ pub(crate) struct Tasks {
     /// They are on their way out, and when they are gone.
     pub(crate) is_making_way: Cell<bool>,
     pub(crate) way_made: Notify,
+    /// What a process before may have begun is over.
+    has_finished: Cell<bool>,
     /// What `fea` knows of service addresses, and whether it is being told.
     pub(crate) told: RefCell<Told>,
     pub(crate) is_telling: Cell<bool>,
@@ -113,6 +115,7 @@ impl Tasks {
             standing_in: RefCell::default(),
             is_making_way: Cell::new(false),
             way_made: Notify::new(),
+            has_finished: Cell::new(false),
             told: RefCell::default(),
             is_telling: Cell::new(false),
         }))
@@ -152,6 +155,24 @@ impl Tasks {
         let mut ready = self.ready.subscribe();
         let _ = timeout(limit, ready.wait_for(|ready| *ready)).await;
         *ready.borrow()
+    }
+
+    /// Once, when the sessions are here: a process before may have died while it made them.
+    fn finish(self: &Rc<Self>) {
+        let may = {
+            let engine = self.engine.borrow();
+            engine.is_ready() && engine.is_complete && engine.wanted().is_empty()
+        };
+        if !may || self.has_finished.replace(true) {
+            return;
+        }
+        let this = Rc::clone(self);
+        spawn_task(async move {
+            while let Err(error) = this.finish_remaking().await {
+                debug!("what was made again: {}", error.message());
+                sleep(RETRY).await;
+            }
+        });
     }
 
     /// Makes sessions of what was read of another router, if that is so.
@@ -231,6 +252,7 @@ impl Tasks {
             self.keep_lease();
             more |= self.preheat(now);
             self.judge_addresses();
+            self.finish();
             self.restore();
             let is_ready = self.engine.borrow().is_ready() || self.do_stand_in.get();
             self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);

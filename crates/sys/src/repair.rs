@@ -94,6 +94,16 @@ const SCALES: u32 = 3;
 const SELECTIVE: u32 = 4;
 const TIMESTAMPS: u32 = 8;
 
+/// Whether a socket is being made again: nobody can read it before it is released.
+///
+/// # Errors
+/// Those of `getsockopt`, as of a socket that is none of TCP.
+pub fn is_under_way(socket: impl AsFd) -> io::Result<bool> {
+    let mut state = 0_u32;
+    get_option(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, &mut state)?;
+    Ok(state != 0)
+}
+
 /// What both sides of a connection have agreed on. Of a socket without one it means nothing.
 ///
 /// # Errors
@@ -282,7 +292,9 @@ mod tests {
             // As if it had taken a second.
             let later = Agreed { timestamp: agreed.timestamp.map(|now| now.wrapping_add(1001)), ..agreed };
             restore(&ours, &place, &later).expect("restored");
+            assert!(is_under_way(&ours).expect("a socket"));
             release(&ours).expect("released");
+            assert!(!is_under_way(&ours).expect("a socket"));
             talk(&mut ours, &mut theirs);
             let now = super::agreed(&ours).expect("a connection");
             assert_eq!((now.selective, now.scales), (agreed.selective, agreed.scales));
