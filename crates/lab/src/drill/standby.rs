@@ -17,7 +17,10 @@ pub mod report;
 pub mod scene;
 pub mod stock;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -28,7 +31,7 @@ use self::{
     scene::Scene,
 };
 use super::{process::flaps, report::Wire, time::now};
-use crate::{drill::judge::Counts, table::random::Random};
+use crate::{drill::judge::Counts, peers::Programs, table::random::Random};
 
 /// Between two changes: 100 prefixes are announced in a second by all stock routers together, and by the feeder, and as many
 /// withdrawn.
@@ -71,7 +74,11 @@ pub enum Engine {
 pub struct Options {
     /// The stock routers.
     #[arg(long, value_enum)]
-    pub peer: super::stock::Kind,
+    pub peer: stock::Kind,
+    /// The directory that `scripts/current-peers` has made, to take today's stock routers from it; by default those of this
+    /// machine's packages.
+    #[arg(long)]
+    pub programs: Option<PathBuf>,
     /// Who waits for the sessions.
     #[arg(long, value_enum, default_value = "none")]
     pub standby: Standby,
@@ -103,9 +110,10 @@ pub struct Options {
 
 impl Options {
     /// A drill of one death and few routes.
-    pub fn short(peer: super::stock::Kind) -> Self {
+    pub fn short(peer: stock::Kind) -> Self {
         Self {
             peer,
+            programs: None,
             standby: Standby::None,
             engine: Engine::Netns,
             routes: 20_000,
@@ -116,6 +124,10 @@ impl Options {
             limit: 240,
             json: false,
         }
+    }
+
+    fn programs(&self) -> Programs {
+        self.programs.clone().map_or(Programs::Machine, Programs::Tree)
     }
 }
 
@@ -165,7 +177,8 @@ struct Before {
 impl<'a> Drill<'a> {
     fn begin(kind: Kind, options: &'a Options, scene: Scene) -> Result<Self> {
         let before = Before { at: now(), wire: counts(&scene), bad_signatures: bad_signatures(&scene)? };
-        let (report, random) = (Report::new(kind, options), Random::new(options.seed));
+        let (mut report, random) = (Report::new(kind, options), Random::new(options.seed));
+        report.peer_version = options.peer.version(&options.programs())?;
         Ok(Self { scene, options, random, report, before, last: String::new() })
     }
 

@@ -40,7 +40,7 @@ fn no_failure_of_the_gate_lets_anything_out() -> Result<()> {
 
 #[test]
 fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
-    let report = standby(standby::Kind::Keeper, &standby::Options::short(stock::Kind::Bird))?;
+    let report = standby(standby::Kind::Keeper, &standby::Options::short(standby::stock::Kind::Bird))?;
     println!("{report}");
     ensure!(report.ok, "{report}");
     Ok(())
@@ -48,7 +48,7 @@ fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
 
 #[test]
 fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
-    let short = standby::Options::short(stock::Kind::Bird);
+    let short = standby::Options::short(standby::stock::Kind::Bird);
     let options = standby::Options { standby: standby::Standby::Cold, rounds: 2, ..short };
     let report = standby(standby::Kind::Container, &options)?;
     println!("{report}");
@@ -59,7 +59,7 @@ fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
 /// The judge is judged: sessions that nobody can go on with end, and the drill says so.
 #[test]
 fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {
-    let short = standby::Options::short(stock::Kind::Bird);
+    let short = standby::Options::short(standby::stock::Kind::Bird);
     let report = standby(standby::Kind::Keeper, &standby::Options { routes: 1000, forget: true, ..short })?;
     ensure!(!report.ok && report.peer_flaps > 0 && report.wire.syn > 0, "{report}");
     Ok(())

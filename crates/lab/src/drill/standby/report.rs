@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Engine, Kind, Options, Standby, audit::Audit};
-use crate::drill::{phases::Column, report::Wire, stock};
+use super::{Engine, Kind, Options, Standby, audit::Audit, stock};
+use crate::drill::{phases::Column, report::Wire};
 
 /// When what came, in microseconds from the failure on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -31,6 +31,8 @@ pub struct Report {
     pub kind: Kind,
     /// The stock routers.
     pub peer: stock::Kind,
+    /// Their name and version.
+    pub peer_version: String,
     /// Who waits for the sessions.
     pub standby: Standby,
     /// What a host is.
@@ -108,6 +110,7 @@ impl Report {
         Self {
             kind,
             peer: options.peer,
+            peer_version: String::new(),
             standby: options.standby,
             engine: options.engine,
             routes: options.routes,
@@ -205,11 +208,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:?}, standby {:?}, {:?}, {:?} as peers, {} routes, seed {}: {} failures, {} went well, epoch {}",
+            "{:?}, standby {:?}, {:?}, {} as peers, {} routes, seed {}: {} failures, {} went well, epoch {}",
             self.kind,
             self.standby,
             self.engine,
-            self.peer,
+            self.peer_version,
             self.routes,
             self.seed,
             self.kills,

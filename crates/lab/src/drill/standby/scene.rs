@@ -201,7 +201,7 @@ impl Scene {
         let mut stocks = Vec::new();
         for (number, special) in STOCKS {
             let host = hosts.lan.host(&format!("stock{number}"), number)?;
-            let stock = Stock::start(options.peer, special, number, host, number_of)?;
+            let stock = Stock::start((options.peer, &options.programs()), special, number, host, number_of)?;
             // The sessions with stock routers have the lower numbers.
             router.until_established(&stock.name, LOADING).with_context(|| stock.log())?;
             stocks.push(stock);
