@@ -19,6 +19,7 @@ pub mod replication;
 pub mod router;
 pub mod row;
 pub mod scale;
+pub mod shaper;
 pub mod signed;
 pub mod speaker;
 pub mod table;

@@ -31,7 +31,7 @@ use self::{
     scene::Scene,
 };
 use super::{process::flaps, report::Wire, time::now};
-use crate::{drill::judge::Counts, peers::Programs, table::random::Random};
+use crate::{drill::judge::Counts, peers::Programs, shaper::Way, table::random::Random};
 
 /// Between two changes: 100 prefixes are announced in a second by all stock routers together, and by the feeder, and as many
 /// withdrawn.
@@ -69,6 +69,38 @@ pub enum Engine {
     Netns,
 }
 
+/// The wires of the stock routers.
+#[derive(Copy, Clone, PartialEq, Debug, Default, Args, Serialize)]
+pub struct Wires {
+    /// Milliseconds from a stock router to the router and back.
+    #[arg(long, default_value_t = 0)]
+    pub delay: u32,
+    /// Percentage of all frames from and to a stock router that are lost.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub loss: f64,
+    /// Percentage of them that come twice.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub doubled: f64,
+    /// Percentage of them that others overtake.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub overtaken: f64,
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=50.0).contains(&number) { Ok(number) } else { Err("from 0 to 50".to_owned()) }
+}
+
+impl Wires {
+    /// What happens to frames in each direction; `None` if nothing does.
+    fn way(self) -> Option<Way> {
+        let [lost, doubled, overtaken] =
+            [self.loss, self.doubled, self.overtaken].map(|percentage| (percentage * 100.0).round() as u32);
+        let way = Way { delay: Duration::from_millis(self.delay.into()) / 2, lost, doubled, overtaken };
+        (way != Way::default()).then_some(way)
+    }
+}
+
 /// How a drill is done.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -91,6 +123,9 @@ pub struct Options {
     /// How many routers die.
     #[arg(long, default_value_t = 100)]
     pub rounds: u32,
+    /// Their wires.
+    #[command(flatten)]
+    pub wires: Wires,
     /// SIGKILL goes to the keeper alone; the others die with it.
     #[arg(long)]
     pub keeper_only: bool,
@@ -118,6 +153,7 @@ impl Options {
             engine: Engine::Netns,
             routes: 20_000,
             rounds: 1,
+            wires: Wires::default(),
             keeper_only: false,
             forget: false,
             seed: 1,
@@ -261,7 +297,7 @@ impl<'a> Drill<'a> {
     }
 
     fn end(self) -> Result<Report> {
-        let Self { scene, mut report, before, .. } = self;
+        let Self { mut scene, mut report, before, .. } = self;
         // What was seen comes through a pipe.
         std::thread::sleep(Duration::from_millis(200));
         for stock in &scene.stocks {
@@ -295,6 +331,7 @@ impl<'a> Drill<'a> {
             Err(error) => report.faults.push(format!("the epoch: {error:#}")),
         }
         report.nsr = scene.router.show(&["nsr"]).ok();
+        report.frames = scene.end_wires();
         report.judge();
         Ok(report)
     }

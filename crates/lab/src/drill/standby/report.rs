@@ -4,8 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Engine, Kind, Options, Standby, audit::Audit, stock};
-use crate::drill::{phases::Column, report::Wire};
+use super::{Engine, Kind, Options, Standby, Wires, audit::Audit, stock};
+use crate::{
+    drill::{phases::Column, report::Wire},
+    shaper,
+};
 
 /// When what came, in microseconds from the failure on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -39,6 +42,10 @@ pub struct Report {
     pub engine: Engine,
     /// IPv4 routes of the feeder that stayed.
     pub routes: u32,
+    /// The wires of the stock routers.
+    pub wires: Wires,
+    /// What became of the frames there, if the wires are not as they should be.
+    pub frames: Option<shaper::Counts>,
     /// Seed of all chance.
     pub seed: u64,
     /// How many failures were made.
@@ -114,6 +121,8 @@ impl Report {
             standby: options.standby,
             engine: options.engine,
             routes: options.routes,
+            wires: options.wires,
+            frames: None,
             seed: options.seed,
             kills: 0,
             deaths: 0,
@@ -219,6 +228,14 @@ impl fmt::Display for Report {
             self.measured,
             self.epoch
         )?;
+        if let Some(shaper::Counts { frames, lost, doubled, overtaken }) = self.frames {
+            writeln!(
+                f,
+                "  wires of the peers: {} ms there and back; {frames} frames, {lost} lost, {doubled} doubled, \
+                 {overtaken} overtaken",
+                self.wires.delay
+            )?;
+        }
         for (name, column) in [
             ("lease", self.detection),
             ("sessions made again", self.start),

@@ -28,6 +28,7 @@ use crate::{
     redis::{PORT, Redis},
     replication::{scene::table_v6, stock::Special},
     router::Router,
+    shaper::{self, Shaper},
     speaker::{Speaker, SpeakerConfig},
     table::Table,
     traffic::Traffic,
@@ -78,6 +79,8 @@ impl Numbers {
 pub struct Scene {
     /// The stock routers.
     pub stocks: Vec<Stock>,
+    /// Their wires, if these are not as they should be.
+    pub shapers: Vec<Shaper>,
     /// The feeder.
     pub feeder: Speaker,
     /// What came to it.
@@ -198,9 +201,18 @@ impl Scene {
         let router = Router::launch(&host, &configuration, &[])?;
         router.wait_running()?;
         hosts.router = Some(host);
-        let mut stocks = Vec::new();
+        let (mut stocks, mut shapers) = (Vec::new(), Vec::new());
         for (number, special) in STOCKS {
-            let host = hosts.lan.host(&format!("stock{number}"), number)?;
+            let role = format!("stock{number}");
+            let host = match options.wires.way() {
+                None => hosts.lan.host(&role, number)?,
+                Some(way) => {
+                    let seed = options.seed << 8 | u64::from(number);
+                    let (host, shaper) = hosts.lan.distant_host(&role, number, way, seed)?;
+                    shapers.push(shaper);
+                    host
+                }
+            };
             let stock = Stock::start((options.peer, &options.programs()), special, number, host, number_of)?;
             // The sessions with stock routers have the lower numbers.
             router.until_established(&stock.name, LOADING).with_context(|| stock.log())?;
@@ -217,6 +229,7 @@ impl Scene {
         let scene = Self {
             numbers: vec![Numbers::default(); stocks.len() + 1],
             stocks,
+            shapers,
             feeder,
             at_feeder,
             router,
@@ -478,6 +491,15 @@ impl Scene {
                 })
                 .sum::<u64>();
         Ok(kernel.len().abs_diff(held as usize))
+    }
+
+    /// Ends the wires that are not as they should be, and what became of the frames there.
+    pub fn end_wires(&mut self) -> Option<shaper::Counts> {
+        let each = self.shapers.drain(..).map(Shaper::end);
+        each.reduce(|mut all, one| {
+            all += one;
+            all
+        })
     }
 
     /// Every peer has one session, and has said nothing.
