@@ -11,8 +11,10 @@
 //! whatever dies ([`audit`]). Captures at all peers count what must not be there ([`judge`]).
 
 pub mod audit;
+pub mod dut;
 pub mod judge;
 pub mod lan;
+pub mod peers;
 pub mod report;
 pub mod scene;
 pub mod stock;
@@ -38,6 +40,8 @@ use crate::{drill::judge::Counts, peers::Programs, shaper::Way, table::random::R
 const PACE: Duration = Duration::from_millis(250);
 /// Changes before each failure, at most.
 const LONGEST_PAUSE_MS: u32 = 1500;
+/// After a takeover that takes longer until the first segment, all that the router has logged is printed.
+const SLOW: Duration = Duration::from_secs(1);
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
 
@@ -107,6 +111,9 @@ pub struct Options {
     /// The stock routers.
     #[arg(long, value_enum)]
     pub peer: stock::Kind,
+    /// Another router dies instead of ours, and is started again at once: nobody goes on with its sessions.
+    #[arg(long, value_enum)]
+    pub dut: Option<dut::Kind>,
     /// The directory that `scripts/current-peers` has made, to take today's stock routers from it; by default those of this
     /// machine's packages.
     #[arg(long)]
@@ -148,6 +155,7 @@ impl Options {
     pub fn short(peer: stock::Kind) -> Self {
         Self {
             peer,
+            dut: None,
             programs: None,
             standby: Standby::None,
             engine: Engine::Netns,
@@ -226,7 +234,7 @@ impl<'a> Drill<'a> {
                 return Ok(true);
             }
             let next = Instant::now() + PACE;
-            self.scene.step()?;
+            self.scene.peers.step()?;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         Ok(is_over(&self.scene))
@@ -253,6 +261,9 @@ impl<'a> Drill<'a> {
         self.report.forwarding_gap_ms = self.report.forwarding_gap_ms.max(gap);
         let times = taken_over?;
         self.report.count(times);
+        if times.first_segment.is_none_or(|time| Duration::from_micros(time) > SLOW) {
+            eprintln!("{}", self.scene.router.log());
+        }
         let shown = |time: Option<u64>| time.map_or("-".to_owned(), |time| (time / 1000).to_string());
         self.last = format!(
             "lease {} ms, sessions {} ms, first segment {} ms, acknowledged {} ms, new route {} ms, all {} ms; \
@@ -270,20 +281,21 @@ impl<'a> Drill<'a> {
 
     /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.
     fn take_over(&mut self, at: u64) -> Result<Times> {
-        let has_come =
-            |scene: &Scene| (0..scene.stocks.len()).all(|stock| scene.judge(stock).after.route.is_some());
+        let has_come = |scene: &Scene| {
+            (0..scene.peers.stocks.len()).all(|stock| scene.peers.judge(stock).after.route.is_some())
+        };
         if !self.churn(TAKING_OVER, has_come)? {
             bail!("no new route came through for {} s", TAKING_OVER.as_secs());
         }
-        self.scene.settle()?;
+        self.scene.peers.settle()?;
         let total = now() - at;
         // Each stock router changes something under the next router, too.
         self.churn(4 * PACE, |_| false)?;
-        self.scene.settle()?;
-        self.scene.ensure_quiet()?;
+        self.scene.peers.settle()?;
+        self.scene.peers.ensure_quiet()?;
         self.scene.until_protected()?;
         let first = |of: fn(&judge::Judge) -> Option<u64>| {
-            (0..self.scene.judges()).filter_map(|peer| of(&self.scene.judge(peer))).min()
+            (0..self.scene.peers.judges()).filter_map(|peer| of(&self.scene.peers.judge(peer))).min()
         };
         let since = |time: Option<u64>| time.map(|time| time.saturating_sub(at));
         Ok(Times {
@@ -300,7 +312,7 @@ impl<'a> Drill<'a> {
         let Self { mut scene, mut report, before, .. } = self;
         // What was seen comes through a pipe.
         std::thread::sleep(Duration::from_millis(200));
-        for stock in &scene.stocks {
+        for stock in &scene.peers.stocks {
             let (flaps, down) = flaps(&stock.sessions(), before.at, now());
             report.peer_flaps += flaps;
             report.peer_downtime_s += down as f64 / 1e6;
@@ -311,16 +323,18 @@ impl<'a> Drill<'a> {
                 report.faults.push(format!("{error:#}"));
             }
         }
-        report.faults.extend(scene.at_feeder.findings().into_iter().map(|found| format!("feeder: {found}")));
-        let status = scene.feeder.status();
+        report
+            .faults
+            .extend(scene.peers.at_feeder.findings().into_iter().map(|found| format!("feeder: {found}")));
+        let status = scene.peers.feeder.status();
         report.feeder_flaps = u64::from(status.sessions - 1 + u32::from(!status.established));
         report.wire = Wire::of(&counts(&scene), &before.wire);
-        for at in 0..scene.judges() {
-            let judge = scene.judge(at);
+        for at in 0..scene.peers.judges() {
+            let judge = scene.peers.judge(at);
             report.unreachable += judge.unreachable;
             report.stale_segments += judge.stale;
         }
-        report.passages = scene.audit();
+        report.passages = scene.peers.audit();
         report.bad_signatures = bad_signatures(&scene)? - before.bad_signatures;
         match scene.differences() {
             Ok(differences) => report.differences = differences,
@@ -331,16 +345,16 @@ impl<'a> Drill<'a> {
             Err(error) => report.faults.push(format!("the epoch: {error:#}")),
         }
         report.nsr = scene.router.show(&["nsr"]).ok();
-        report.frames = scene.end_wires();
+        report.frames = scene.peers.end_wires();
         report.judge();
         Ok(report)
     }
 }
 
 fn counts(scene: &Scene) -> Vec<Counts> {
-    (0..scene.judges()).map(|at| scene.judge(at).counts.clone()).collect()
+    (0..scene.peers.judges()).map(|at| scene.peers.judge(at).counts.clone()).collect()
 }
 
 fn bad_signatures(scene: &Scene) -> Result<u64> {
-    scene.stocks.iter().map(stock::Stock::bad_signatures).sum::<Result<u64>>().context("signatures")
+    scene.peers.stocks.iter().map(stock::Stock::bad_signatures).sum::<Result<u64>>().context("signatures")
 }

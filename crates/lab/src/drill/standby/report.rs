@@ -244,8 +244,8 @@ impl fmt::Display for Report {
             ("first new route", self.application_recovery),
             ("all routes", self.total),
         ] {
-            if let Some(Column { median, max }) = column {
-                writeln!(f, "  {name:<22} median {median:>9.4} s   max {max:>9.4} s")?;
+            if let Some(column) = column {
+                column.line(f, name)?;
             }
         }
         writeln!(

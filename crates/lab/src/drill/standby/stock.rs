@@ -240,8 +240,8 @@ impl Stock {
         self.lines().into_iter().map(|(_, line)| line + "\n").collect()
     }
 
-    /// What its log tells of the session, with times in microseconds since 1970.
-    pub fn sessions(&self) -> Vec<(u64, Session)> {
+    /// What a line of its log tells of the session.
+    fn session(&self, line: &str) -> Option<Session> {
         let (about, up, down) = match &self.program {
             Program::Bird(_) => {
                 ("holdfast: ", "holdfast: BGP session established", "holdfast: BGP session closed")
@@ -250,21 +250,26 @@ impl Stock {
             Program::Gobgp(_) => ("\"Topic\":\"Peer\"", "\"Peer Up\"", "\"Peer Down\""),
             Program::Openbgpd(_) => ("state change", " -> Established", "state change Established -> "),
         };
-        let event = |(at, line): Line| match line {
+        match line {
             line if !line.contains(about) => None,
-            line if line.contains(up) => Some((at, Session::Up)),
-            line if line.contains(down) => Some((at, Session::Down)),
+            line if line.contains(up) => Some(Session::Up),
+            line if line.contains(down) => Some(Session::Down),
             _ => None,
-        };
-        self.lines().into_iter().filter_map(event).collect()
+        }
     }
 
-    /// It has had one session, which is there, and no word was said about any trouble.
+    /// What its log tells of the session, with times in microseconds since 1970.
+    pub fn sessions(&self) -> Vec<(u64, Session)> {
+        let lines = self.lines().into_iter();
+        lines.filter_map(|(at, line)| Some((at, self.session(&line)?))).collect()
+    }
+
+    /// It has had one session, which is there, and since then no word was said about any trouble.
     ///
     /// # Errors
     /// It is not, or with what word.
     pub fn ensure_quiet(&self) -> Result<()> {
-        let (log, sessions) = (self.log(), self.sessions());
+        let sessions = self.sessions();
         ensure!(matches!(sessions[..], [(_, Session::Up)]), "{}: {sessions:?}", self.name);
         let said: &[&str] = match &self.program {
             Program::Bird(_) => &["<ERR>", "<WARN>", "<RMT>", "<BUG>", "<AUTH>"],
@@ -280,7 +285,9 @@ impl Stock {
                 &["otification", "error", "fatal", " failed", " closed", "state change Established"]
             }
         };
-        let trouble = log.lines().find(|line| said.iter().any(|word| line.contains(word)));
+        let lines = self.lines().into_iter().map(|(_, line)| line);
+        let mut since = lines.skip_while(|line| self.session(line) != Some(Session::Up));
+        let trouble = since.find(|line| said.iter().any(|word| line.contains(word)));
         ensure!(trouble.is_none(), "{} says: {}", self.name, trouble.unwrap_or_default());
         if let Program::Bird(bird) = &self.program {
             let shown = bird.birdc("show protocols holdfast")?;
@@ -302,6 +309,11 @@ impl Stock {
 fn bird(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<Bird> {
     let (own, router) = (address(special, number), service(special == Special::V6));
     let family = if special == Special::V6 { "ipv6" } else { "ipv4" };
+    // Since BIRD 3 it wants to be told which kind of key it is, and says so each time.
+    let kind = match (special, programs) {
+        (Special::Md5, Programs::Tree(_)) => "authentication md5;",
+        _ => "",
+    };
     let mut routes = String::new();
     for prefix in fixed(special, number) {
         writeln!(routes, "route {prefix} blackhole;")?;
@@ -310,15 +322,15 @@ fn bird(programs: &Programs, special: Special, number: u8, host: &Namespace) -> 
         "timeformat log iso long ms;
         router id {};
         protocol device {{ }}
-        protocol static fixed {{ {family};\ninclude \"{FIXED}\";\n}}
-        protocol static once {{ {family};\ninclude \"{ONCE}\";\n}}
+        protocol static lasting {{ {family};\ninclude \"{FIXED}\";\n}}
+        protocol static used_once {{ {family};\ninclude \"{ONCE}\";\n}}
         protocol bgp holdfast {{
           debug {{ events, states }};
           local {own} as {}; neighbor {router} as {ROUTER_AS};
           connect delay time 1; connect retry time 1; error wait time 1, 2;
           hold time {HOLD_TIME}; graceful restart off;
           {family} {{ import all; export all; }};
-          {}
+          {kind} {}
         }}",
         v4(number),
         asn(number),
