@@ -40,6 +40,8 @@ use crate::{drill::judge::Counts, peers::Programs, shaper::Way, table::random::R
 const PACE: Duration = Duration::from_millis(250);
 /// Changes before each failure, at most.
 const LONGEST_PAUSE_MS: u32 = 1500;
+/// A takeover takes about so long: a router that dies again does so within that time.
+const TAKEOVER_MS: u32 = 150;
 /// After a takeover that takes longer until the first segment, all that the router has logged is printed.
 const SLOW: Duration = Duration::from_secs(1);
 /// For the next router to take over.
@@ -136,6 +138,9 @@ pub struct Options {
     /// SIGKILL goes to the keeper alone; the others die with it.
     #[arg(long)]
     pub keeper_only: bool,
+    /// The next router dies, too, while it takes over, and a third one goes on.
+    #[arg(long)]
+    pub again: bool,
     /// The judge is judged: the store is emptied before the first death. The drill must fail.
     #[arg(long)]
     pub forget: bool,
@@ -163,6 +168,7 @@ impl Options {
             rounds: 1,
             wires: Wires::default(),
             keeper_only: false,
+            again: false,
             forget: false,
             seed: 1,
             limit: 240,
@@ -250,9 +256,10 @@ impl<'a> Drill<'a> {
         if self.options.forget && self.report.kills == 0 {
             self.scene.redis.cli(&["FLUSHALL"])?;
         }
-        let at = self.scene.fail(self.options.keeper_only)?;
+        let again = self.options.again.then(|| Duration::from_millis(self.random.below(TAKEOVER_MS).into()));
+        let at = self.scene.fail(self.options.keeper_only, again)?;
         self.report.kills += 1;
-        self.report.deaths += 1;
+        self.report.deaths += 1 + u32::from(again.is_some());
         let taken_over = self.take_over(at);
         let count = packets.end();
         self.report.packets += count.sent;

@@ -1,6 +1,6 @@
 //! All that runs: a router, maybe a standby, four stock routers, a feeder with a whole table, a store, and packets.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
@@ -180,21 +180,40 @@ impl Scene {
         Ok(())
     }
 
-    /// Kills the router, with its host if that is what the drill is about, and has the next one take over. When that
-    /// was.
+    /// Kills the router, with its host if that is what the drill is about, and has the next one take over. That one dies,
+    /// too, so long after it has begun to do so, and a third one takes over. When the last death was.
     ///
     /// # Errors
     /// Processes or hosts cannot be made.
-    pub fn fail(&mut self, keeper_only: bool) -> Result<u64> {
+    pub fn fail(&mut self, keeper_only: bool, again: Option<Duration>) -> Result<u64> {
         let others: Vec<Pid> = if keeper_only { Vec::new() } else { self.router.pids()? };
         // What the next one needs is made before, where it is not a part of the takeover.
         if self.standby.is_none() && self.kind == Kind::Container {
             self.hosts.other = Some(self.hosts.new_router()?);
         }
+        let mut at = self.kill(&others)?;
+        if let Some(pause) = again {
+            // The addresses of the dead host may be used again.
+            if self.kind == Kind::Container {
+                self.hosts.other = Some(self.hosts.new_router()?);
+            }
+            let begins = || self.logged("lease-taken", at).map(drop).ok_or_else(|| self.router.log_tail());
+            wait::until("the lease", SETTLING, begins)?;
+            self.move_service()?;
+            std::thread::sleep(pause);
+            // It does not say yet which its processes are.
+            at = self.kill(&[])?;
+        }
+        self.move_service()?;
+        Ok(at)
+    }
+
+    /// Kills the router, with its host if that is what the drill is about, and lets the next one begin.
+    fn kill(&mut self, others: &[Pid]) -> Result<u64> {
         let host = self.hosts.router.as_ref().context("a host")?;
         let dead: Option<Mac> = if self.kind == Kind::Container { Some(mac(host)?) } else { None };
         let at = now();
-        self.router.kill_all(&others)?;
+        self.router.kill_all(others)?;
         if self.kind == Kind::Container {
             host.ip(&["link", "set", INTERFACE, "down"])?;
             self.hosts.router = self.hosts.other.take();
@@ -205,17 +224,17 @@ impl Scene {
             Some(standby) => standby,
             None => Router::launch(host, &self.configuration, &[])?,
         };
-        if self.kind == Kind::Container {
-            // Before the gate stands the kernel would end the sessions.
-            let stands = || self.router.log().contains("gate-stands").then_some(()).ok_or_else(String::new);
-            wait::until("the gate", SETTLING, stands)?;
-            self.move_service()?;
-        }
         Ok(at)
     }
 
     /// The host of the next router has the addresses of the sessions from now on, and everybody knows: the router moves none yet.
     fn move_service(&self) -> Result<()> {
+        if self.kind == Kind::Keeper {
+            return Ok(());
+        }
+        // Before the gate stands the kernel would end the sessions.
+        let stands = || self.router.log().contains("gate-stands").then_some(()).ok_or_else(String::new);
+        wait::until("the gate", SETTLING, stands)?;
         give_service(self.hosts.router.as_ref().context("a host")?)?;
         let stocks = self.peers.stocks.iter().map(|stock| &stock.host);
         for host in stocks.chain([&self.hosts.feeder, &self.hosts.sender]) {
