@@ -32,7 +32,7 @@ use self::{
     report::{Report, Times},
     scene::Scene,
 };
-use super::{process::flaps, report::Wire, time::now};
+use super::{pressure::Pressure, process::flaps, report::Wire, time::now};
 use crate::{drill::judge::Counts, peers::Programs, shaper::Way, table::random::Random};
 
 /// Between two changes: 100 prefixes are announced in a second by all stock routers together, and by the feeder, and as many
@@ -214,6 +214,8 @@ struct Drill<'a> {
     report: Report,
     /// What had been counted, and dropped for its signature, before the first failure.
     before: Before,
+    /// How long anything had to wait for the machine during the last takeover.
+    pressure: Option<Pressure>,
     /// How the last round went.
     last: String,
 }
@@ -229,7 +231,7 @@ impl<'a> Drill<'a> {
         let before = Before { at: now(), wire: counts(&scene), bad_signatures: bad_signatures(&scene)? };
         let (mut report, random) = (Report::new(kind, options), Random::new(options.seed));
         report.peer_version = options.peer.version(&options.programs())?;
-        Ok(Self { scene, options, random, report, before, last: String::new() })
+        Ok(Self { scene, options, random, report, before, pressure: None, last: String::new() })
     }
 
     /// Changes until something is so.
@@ -257,10 +259,11 @@ impl<'a> Drill<'a> {
             self.scene.redis.cli(&["FLUSHALL"])?;
         }
         let again = self.options.again.then(|| Duration::from_millis(self.random.below(TAKEOVER_MS).into()));
+        let before = Pressure::now();
         let at = self.scene.fail(self.options.keeper_only, again)?;
         self.report.kills += 1;
         self.report.deaths += 1 + u32::from(again.is_some());
-        let taken_over = self.take_over(at);
+        let taken_over = self.take_over(at, before);
         let count = packets.end();
         self.report.packets += count.sent;
         self.report.packets_lost += count.sent - count.received;
@@ -274,20 +277,21 @@ impl<'a> Drill<'a> {
         let shown = |time: Option<u64>| time.map_or("-".to_owned(), |time| (time / 1000).to_string());
         self.last = format!(
             "lease {} ms, sessions {} ms, first segment {} ms, acknowledged {} ms, new route {} ms, all {} ms; \
-             {} packets lost",
+             {} packets lost; {}",
             shown(times.detection),
             shown(times.start),
             shown(times.first_segment),
             shown(times.tcp),
             shown(times.bgp),
             times.total / 1000,
-            count.sent - count.received
+            count.sent - count.received,
+            self.pressure.map_or_else(String::new, |pressure| pressure.to_string())
         );
         Ok(())
     }
 
     /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.
-    fn take_over(&mut self, at: u64) -> Result<Times> {
+    fn take_over(&mut self, at: u64, before: Option<Pressure>) -> Result<Times> {
         let has_come = |scene: &Scene| {
             (0..scene.peers.stocks.len()).all(|stock| scene.peers.judge(stock).after.route.is_some())
         };
@@ -296,6 +300,7 @@ impl<'a> Drill<'a> {
         }
         self.scene.peers.settle()?;
         let total = now() - at;
+        self.pressure = before.and_then(|before| Some(Pressure::now()?.since(before)));
         // Each stock router changes something under the next router, too.
         self.churn(4 * PACE, |_| false)?;
         self.scene.peers.settle()?;

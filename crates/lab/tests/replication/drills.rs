@@ -64,3 +64,23 @@ fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {
     ensure!(!report.ok && report.peer_flaps > 0 && report.wire.syn > 0, "{report}");
     Ok(())
 }
+
+/// Retransmissions are under way, and frames are lost, doubled and overtaken while the next router takes over.
+#[test]
+fn sessions_go_on_over_wires_that_lose_double_and_reorder() -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Openbgpd);
+    let wires = standby::Wires { delay: 50, loss: 1.0, doubled: 0.5, overtaken: 0.5 };
+    let report = standby(standby::Kind::Keeper, &standby::Options { routes: 1000, wires, ..short })?;
+    println!("{report}");
+    ensure!(report.ok && report.frames.is_some_and(|frames| frames.lost > 0), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_router_that_dies_while_it_takes_over_is_followed_by_a_third_one() -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Gobgp);
+    let report = standby(standby::Kind::Container, &standby::Options { routes: 1000, again: true, ..short })?;
+    println!("{report}");
+    ensure!(report.ok && report.deaths == 2, "{report}");
+    Ok(())
+}
