@@ -7,6 +7,7 @@
 pub mod attacks;
 pub mod bfd;
 pub mod caches;
+pub mod docker;
 pub mod drill;
 pub mod interop;
 pub mod kernel;

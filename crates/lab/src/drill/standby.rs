@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -73,6 +73,8 @@ pub enum Standby {
 pub enum Engine {
     /// A network namespace.
     Netns,
+    /// A container of Docker.
+    Docker,
 }
 
 /// The wires of the stock routers.
@@ -186,6 +188,10 @@ impl Options {
 /// # Errors
 /// The stage could not be set. What the router does wrong is in the report.
 pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
+    ensure!(
+        (kind, options.engine) != (Kind::Keeper, Engine::Docker),
+        "in a container the router goes with its host: drill container"
+    );
     let start = Instant::now();
     let scene = Scene::start(kind, options)?;
     println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());

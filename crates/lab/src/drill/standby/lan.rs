@@ -69,14 +69,24 @@ impl Lan {
     /// # Errors
     /// It cannot be made.
     pub fn host(&self, role: &str, number: u8) -> Result<Namespace> {
-        let host = new_host(role)?;
+        let host = Namespace::new(role)?;
+        self.join(&host, number)?;
+        Ok(host)
+    }
+
+    /// Gives a host this number.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn join(&self, host: &Namespace, number: u8) -> Result<()> {
+        prepare(host)?;
         let (addresses, port) = (addresses(number), self.next_port());
         link(
-            &End { host: &host, interface: INTERFACE, addresses: &[&addresses[0], &addresses[1]] },
+            &End { host, interface: INTERFACE, addresses: &[&addresses[0], &addresses[1]] },
             &End { host: &self.switch, interface: &port, addresses: &[] },
         )?;
         self.switch.ip(&["link", "set", &port, "master", BRIDGE])?;
-        Ok(host)
+        Ok(())
     }
 
     /// The same at the end of a wire that is not as it should be.
@@ -84,7 +94,8 @@ impl Lan {
     /// # Errors
     /// It cannot be made.
     pub fn distant_host(&self, role: &str, number: u8, way: Way, seed: u64) -> Result<(Namespace, Shaper)> {
-        let host = new_host(role)?;
+        let host = Namespace::new(role)?;
+        prepare(&host)?;
         let port = self.next_port();
         let far = host.run(|| open_tap(INTERFACE))??;
         let name = port.clone();
@@ -109,17 +120,17 @@ fn addresses(number: u8) -> [String; 2] {
     [format!("{}/24", v4(number)), format!("{}/64", v6(number))]
 }
 
-fn new_host(role: &str) -> Result<Namespace> {
-    let host = Namespace::new(role)?;
+fn prepare(host: &Namespace) -> Result<()> {
     let off = ["all", "default"]
         .map(|which| ["accept", "send"].map(|what| format!("net.ipv4.conf.{which}.{what}_redirects=0")));
     let mut settings: Vec<_> = off.into_iter().flatten().collect();
+    // Docker turns it off where it gives no network.
+    settings.extend(["all", "default"].map(|which| format!("net.ipv6.conf.{which}.disable_ipv6=0")));
     // Link-local addresses are there at once: BIRD looks for its own only when a session begins.
     settings.push("net.ipv6.conf.default.accept_dad=0".to_owned());
     settings.push("net.ipv4.ip_forward=1".to_owned());
     settings.push("net.ipv6.conf.all.forwarding=1".to_owned());
-    output(host.command("sysctl").arg("-qw").args(settings))?;
-    Ok(host)
+    output(host.command("sysctl").arg("-qw").args(settings)).map(drop)
 }
 
 /// The Ethernet address of a host.

@@ -2,17 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
 
 use super::{
-    Kind, Options,
+    Engine, Kind, Options,
     judge::Mac,
     lan::{INTERFACE, Lan, ROUTER_AS, SERVICE, mac, service, v4, v6},
     peers::{FEEDER, LOADING, Peers, SETTLING, STOCKS, destination},
     stock::{HOLD_TIME, address, asn},
 };
 use crate::{
+    docker::Image,
     drill::{
         replication::epoch_in,
         time::{micros, now},
@@ -20,7 +21,7 @@ use crate::{
     netns::Namespace,
     redis::{PORT, Redis},
     replication::stock::Special,
-    router::Router,
+    router::{self, Router},
     traffic::Traffic,
     wait,
 };
@@ -37,12 +38,13 @@ pub struct Scene {
     pub router: Router,
     /// Who waits for them.
     pub standby: Option<Router>,
+    /// Those that have died, until there is time to tidy up.
+    dead: Vec<Router>,
     /// The store.
     pub redis: Redis,
     hosts: Hosts,
     kind: Kind,
     configuration: String,
-    _lease: LeaseDirectory,
 }
 
 #[derive(Debug)]
@@ -57,13 +59,52 @@ struct Hosts {
     lan: Lan,
     /// Which of the two numbers of a router's host comes next.
     next: u8,
+    /// What containers are made of, if hosts are containers.
+    image: Option<Image>,
+    lease: LeaseDirectory,
 }
 
 impl Hosts {
-    fn new_router(&mut self) -> Result<Namespace> {
+    fn new_number(&mut self) -> (&'static str, u8) {
         let number = self.next;
         self.next = 3 - number;
-        self.lan.host(if number == 1 { "a" } else { "b" }, number)
+        (if number == 1 { "a" } else { "b" }, number)
+    }
+
+    /// A host for a router; `None` if a host comes with its router.
+    fn new_router(&mut self) -> Result<Option<Namespace>> {
+        if self.image.is_some() {
+            return Ok(None);
+        }
+        let (role, number) = self.new_number();
+        self.lan.host(role, number).map(Some)
+    }
+
+    /// A router begins in this host, or in a new container, which has the addresses of the sessions if it is the first.
+    fn launch(
+        &mut self,
+        host: Option<Namespace>,
+        configuration: &str,
+        (more, is_first): (&[&str], bool),
+    ) -> Result<(Namespace, Router)> {
+        let number = self.next;
+        match (&self.image, host) {
+            (_, Some(host)) => {
+                let router = Router::launch(&host, configuration, more)?;
+                Ok((host, router))
+            }
+            (Some(image), None) => {
+                let make_ready = |host: &Namespace| {
+                    self.lan.join(host, number)?;
+                    if is_first { give_service(host) } else { Ok(()) }
+                };
+                let lease = &self.lease.0;
+                let (router, host) = Router::launch_contained(image, configuration, lease, more, make_ready)?;
+                self.new_number();
+                Ok((host, router))
+            }
+            (None, None) => bail!("no host"),
+        }
     }
 }
 
@@ -112,22 +153,36 @@ impl Scene {
         sender.ip(&["route", "add", "default", "via", &v4(SERVICE).to_string()])?;
         let target = destination(options.routes);
         feeder_host.ip(&["address", "add", &format!("{target}/32"), "dev", "lo"])?;
-        let mut hosts =
-            Hosts { router: None, other: None, feeder: feeder_host, sender, _store: store, lan, next: 1 };
-        let host = hosts.new_router()?;
-        give_service(&host)?;
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
-        let lease = LeaseDirectory(lease);
-        let configuration = configuration(lease.0.to_str().context("a path that is text")?);
-        let router = Router::launch(&host, &configuration, &[])?;
+        let configuration = configuration(lease.to_str().context("a path that is text")?);
+        let mut hosts = Hosts {
+            router: None,
+            other: None,
+            feeder: feeder_host,
+            sender,
+            _store: store,
+            lan,
+            next: 1,
+            image: match options.engine {
+                Engine::Netns => None,
+                Engine::Docker => Some(Image::new(&router::binary()?)?),
+            },
+            lease: LeaseDirectory(lease),
+        };
+        let host = hosts.new_router()?;
+        if let Some(host) = &host {
+            give_service(host)?;
+        }
+        let (host, router) = hosts.launch(host, &configuration, (&[], true))?;
         router.wait_running()?;
         hosts.router = Some(host);
         let peers = Peers::start(options, &hosts.lan, &hosts.feeder, |stock| {
             router.until_established(&stock.name, LOADING).with_context(|| stock.log()).map(drop)
         })
         .with_context(|| router.log_tail())?;
-        let scene = Self { peers, router, standby: None, redis, hosts, kind, configuration, _lease: lease };
+        let scene =
+            Self { peers, router, standby: None, redis, hosts, kind, configuration, dead: Vec::new() };
         scene.until_protected()?;
         Ok(scene)
     }
@@ -171,11 +226,17 @@ impl Scene {
     /// # Errors
     /// It does not run.
     pub fn prepare(&mut self) -> Result<()> {
-        if self.kind == Kind::Container {
-            self.hosts.other = Some(self.hosts.new_router()?);
-        }
-        let host = self.hosts.other.as_ref().or(self.hosts.router.as_ref()).context("a host")?;
-        let standby = self.router.standby(host)?;
+        let standby = match self.kind {
+            Kind::Keeper => self.router.standby(self.hosts.router.as_ref().context("a host")?)?,
+            Kind::Container => {
+                let host = self.hosts.new_router()?;
+                let (host, standby) =
+                    self.hosts.launch(host, &self.configuration, (&["--standby"], false))?;
+                self.hosts.other = Some(host);
+                standby.until_standby()?;
+                standby
+            }
+        };
         self.standby = Some(standby);
         Ok(())
     }
@@ -189,13 +250,13 @@ impl Scene {
         let others: Vec<Pid> = if keeper_only { Vec::new() } else { self.router.pids()? };
         // What the next one needs is made before, where it is not a part of the takeover.
         if self.standby.is_none() && self.kind == Kind::Container {
-            self.hosts.other = Some(self.hosts.new_router()?);
+            self.hosts.other = self.hosts.new_router()?;
         }
         let mut at = self.kill(&others)?;
         if let Some(pause) = again {
             // The addresses of the dead host may be used again.
             if self.kind == Kind::Container {
-                self.hosts.other = Some(self.hosts.new_router()?);
+                self.hosts.other = self.hosts.new_router()?;
             }
             let begins = || self.logged("lease-taken", at).map(drop).ok_or_else(|| self.router.log_tail());
             wait::until("the lease", SETTLING, begins)?;
@@ -205,6 +266,7 @@ impl Scene {
             at = self.kill(&[])?;
         }
         self.move_service()?;
+        self.dead.clear();
         Ok(at)
     }
 
@@ -219,11 +281,16 @@ impl Scene {
             self.hosts.router = self.hosts.other.take();
         }
         self.peers.failed(at, dead);
-        let host = self.hosts.router.as_ref().context("a host")?;
-        self.router = match self.standby.take() {
+        let next = match self.standby.take() {
             Some(standby) => standby,
-            None => Router::launch(host, &self.configuration, &[])?,
+            None => {
+                let host = self.hosts.router.take();
+                let (host, router) = self.hosts.launch(host, &self.configuration, (&[], false))?;
+                self.hosts.router = Some(host);
+                router
+            }
         };
+        self.dead.push(std::mem::replace(&mut self.router, next));
         Ok(at)
     }
 
