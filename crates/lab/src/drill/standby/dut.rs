@@ -319,6 +319,9 @@ pub fn dut(kind: Kind, options: &Options) -> Result<Report> {
             }
         }
     }
+    for stock in &peers.stocks {
+        faults.extend(stock.findings().into_iter().map(|found| format!("{}: {found}", stock.name)));
+    }
     let column = |of: fn(&Times) -> Option<u64>| Column::of(times.iter().filter_map(of));
     let all = peers.stocks.iter().map(|stock| flaps(&stock.sessions(), before, now()));
     let (peer_flaps, down) = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

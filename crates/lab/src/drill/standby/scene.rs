@@ -38,8 +38,8 @@ pub struct Scene {
     pub router: Router,
     /// Who waits for them.
     pub standby: Option<Router>,
-    /// Those that have died, until there is time to tidy up.
-    dead: Vec<Router>,
+    /// Those that have died with their hosts, until there is time to tidy up.
+    dead: Vec<(Router, Option<Namespace>)>,
     /// The store.
     pub redis: Redis,
     hosts: Hosts,
@@ -226,6 +226,7 @@ impl Scene {
     /// # Errors
     /// It does not run.
     pub fn prepare(&mut self) -> Result<()> {
+        self.dead.clear();
         let standby = match self.kind {
             Kind::Keeper => self.router.standby(self.hosts.router.as_ref().context("a host")?)?,
             Kind::Container => {
@@ -237,6 +238,9 @@ impl Scene {
                 standby
             }
         };
+        if self.kind == Kind::Container {
+            until_gate_stands(&standby)?;
+        }
         self.standby = Some(standby);
         Ok(())
     }
@@ -247,6 +251,7 @@ impl Scene {
     /// # Errors
     /// Processes or hosts cannot be made.
     pub fn fail(&mut self, keeper_only: bool, again: Option<Duration>) -> Result<u64> {
+        self.dead.clear();
         let others: Vec<Pid> = if keeper_only { Vec::new() } else { self.router.pids()? };
         // What the next one needs is made before, where it is not a part of the takeover.
         if self.standby.is_none() && self.kind == Kind::Container {
@@ -266,7 +271,6 @@ impl Scene {
             at = self.kill(&[])?;
         }
         self.move_service()?;
-        self.dead.clear();
         Ok(at)
     }
 
@@ -276,9 +280,10 @@ impl Scene {
         let dead: Option<Mac> = if self.kind == Kind::Container { Some(mac(host)?) } else { None };
         let at = now();
         self.router.kill_all(others)?;
+        let mut gone = None;
         if self.kind == Kind::Container {
             host.ip(&["link", "set", INTERFACE, "down"])?;
-            self.hosts.router = self.hosts.other.take();
+            gone = std::mem::replace(&mut self.hosts.router, self.hosts.other.take());
         }
         self.peers.failed(at, dead);
         let next = match self.standby.take() {
@@ -290,7 +295,7 @@ impl Scene {
                 router
             }
         };
-        self.dead.push(std::mem::replace(&mut self.router, next));
+        self.dead.push((std::mem::replace(&mut self.router, next), gone));
         Ok(at)
     }
 
@@ -300,8 +305,7 @@ impl Scene {
             return Ok(());
         }
         // Before the gate stands the kernel would end the sessions.
-        let stands = || self.router.log().contains("gate-stands").then_some(()).ok_or_else(String::new);
-        wait::until("the gate", SETTLING, stands)?;
+        until_gate_stands(&self.router)?;
         give_service(self.hosts.router.as_ref().context("a host")?)?;
         let stocks = self.peers.stocks.iter().map(|stock| &stock.host);
         for host in stocks.chain([&self.hosts.feeder, &self.hosts.sender]) {
@@ -326,6 +330,11 @@ impl Scene {
             (line["event"] == event && at >= after).then_some(at)
         })
     }
+}
+
+fn until_gate_stands(router: &Router) -> Result<()> {
+    let stands = || router.log().contains("gate-stands").then_some(()).ok_or_else(|| router.log_tail());
+    wait::until("the gate", SETTLING, stands)
 }
 
 /// Gives a host the addresses of the sessions.
