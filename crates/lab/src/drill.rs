@@ -15,6 +15,7 @@ pub mod churn;
 mod failures;
 pub mod judge;
 pub mod phases;
+mod pressure;
 mod process;
 pub mod record;
 pub mod relay;

@@ -22,7 +22,6 @@ mod feature;
 mod frr;
 mod gobgp;
 mod openbgpd;
-mod process;
 
 pub use feature::Feature;
 

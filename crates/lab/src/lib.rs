@@ -7,6 +7,7 @@
 pub mod attacks;
 pub mod bfd;
 pub mod caches;
+pub mod docker;
 pub mod drill;
 pub mod interop;
 pub mod kernel;
@@ -19,6 +20,7 @@ pub mod replication;
 pub mod router;
 pub mod row;
 pub mod scale;
+pub mod shaper;
 pub mod signed;
 pub mod speaker;
 pub mod table;

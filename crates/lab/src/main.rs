@@ -99,7 +99,16 @@ fn replicated(kind: Kind, options: &replication::Options) -> ExitCode {
 }
 
 fn taken_over(kind: standby::Kind, options: &standby::Options) -> ExitCode {
-    drill(options.json, || standby::standby(kind, options), |report| report.ok)
+    match (options.dut, kind) {
+        (None, _) => drill(options.json, || standby::standby(kind, options), |report| report.ok),
+        (Some(dut), standby::Kind::Keeper) => {
+            drill(options.json, || standby::dut::dut(dut, options), |report| report.ok)
+        }
+        (Some(_), standby::Kind::Container) => {
+            println!("drill: FAILED: nobody goes on in another host with the sessions of a stock router");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn demo(routes: usize) -> ExitCode {

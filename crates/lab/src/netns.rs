@@ -28,10 +28,19 @@ impl Namespace {
             rustix::process::geteuid().is_root(),
             "network namespaces need root: run as root, or in a user namespace (unshare -Urnm)"
         );
-        let name = format!("hf{}-{}-{role}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        ip(&["netns", "add", &name])?;
-        let namespace = Self { name };
+        let namespace = Self { name: name(role) };
+        ip(&["netns", "add", &namespace.name])?;
         namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// That of a process, which has made it.
+    ///
+    /// # Errors
+    /// There is no such process.
+    pub fn of(role: &str, pid: u32) -> Result<Self> {
+        let namespace = Self { name: name(role) };
+        ip(&["netns", "attach", &namespace.name, &pid.to_string()])?;
         Ok(namespace)
     }
 
@@ -73,6 +82,10 @@ impl Namespace {
     pub fn run<T: Send + 'static>(&self, body: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         self.spawn(body)?.join().map_err(|_| anyhow::anyhow!("the thread in {} panicked", self.name))
     }
+}
+
+fn name(role: &str) -> String {
+    format!("hf{}-{}-{role}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl Drop for Namespace {

@@ -1,4 +1,8 @@
-//! Stock routers as peers: BIRD and FRR from Debian, in the foreground, in a host of their own.
+//! Stock routers as peers: BIRD, FRR, GoBGP and OpenBGPD from Debian, in the foreground, in a host of their own.
+
+mod gobgp;
+mod openbgpd;
+pub(crate) mod process;
 
 use std::{
     fs::{self, Permissions},
@@ -16,6 +20,10 @@ use crate::{
     netns::{Namespace, output},
     wait,
 };
+
+pub use gobgp::GoBgp;
+pub use openbgpd::OpenBgpd;
+pub use process::Line;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
+    docker::{Container, Image},
     netns::{Namespace, output},
     wait,
 };
@@ -25,6 +26,7 @@ pub struct Router {
     keeper: Child,
     directory: PathBuf,
     host: String,
+    container: Option<Container>,
 }
 
 /// Files by name.
@@ -35,6 +37,16 @@ fn write(directory: &Path, files: &Files) -> Result<()> {
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A directory with the configuration in it, and other files.
+fn new_directory(configuration: &str, files: &Files) -> Result<PathBuf> {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join("router.toml"), configuration)?;
+    write(&directory, files)?;
+    Ok(directory)
+}
 
 /// The `holdfast` binary: `HOLDFAST_BIN`, or the release build of this workspace.
 pub fn binary() -> Result<PathBuf> {
@@ -122,12 +134,8 @@ impl Router {
         files: &Files,
         more: &[&str],
     ) -> Result<Self> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{number}", std::process::id()));
-        fs::create_dir_all(&directory)?;
+        let directory = new_directory(configuration, files)?;
         let file = directory.join("router.toml");
-        fs::write(&file, configuration)?;
-        write(&directory, files)?;
         let binary = binary.to_owned();
         let program = binary.to_str().context("path of the binary")?;
         let mut command = host.command(if user.is_some() { "setpriv" } else { program });
@@ -139,7 +147,32 @@ impl Router {
         }
         command.envs(environment.iter().copied());
         let keeper = spawn(command, &directory, more)?;
-        Ok(Self { binary, keeper, directory, host: host.name().to_owned() })
+        Ok(Self { binary, keeper, directory, host: host.name().to_owned(), container: None })
+    }
+
+    /// Starts `holdfast run` with more words, in a container that has this directory, too. The router begins when its network
+    /// has been made ready.
+    ///
+    /// # Errors
+    /// There is no such container, or its network is not made ready.
+    pub fn launch_contained(
+        image: &Image,
+        configuration: &str,
+        shared: &Path,
+        more: &[&str],
+        make_ready: impl FnOnce(&Namespace) -> Result<()>,
+    ) -> Result<(Self, Namespace)> {
+        let directory = new_directory(configuration, &Files::new())?;
+        let begin = directory.join("begin");
+        let (command, container) = image.command(&begin, &[&directory, shared]);
+        let keeper = spawn(command, &directory, more)?;
+        let host = container.name().to_owned();
+        let mut router = Self { binary: binary()?, keeper, directory, host, container: None };
+        let host = container.host("contained")?;
+        router.container = Some(container);
+        make_ready(&host)?;
+        fs::write(begin, "")?;
+        Ok((router, host))
     }
 
     /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
@@ -149,15 +182,23 @@ impl Router {
     pub fn standby(&self, host: &Namespace) -> Result<Self> {
         let configuration = fs::read_to_string(self.configuration())?;
         let router = Self::launch(host, &configuration, &["--standby"])?;
-        router.until_role("standby", Duration::from_secs(30))?;
+        router.until_standby()?;
+        Ok(router)
+    }
+
+    /// Waits until the router waits for sessions.
+    ///
+    /// # Errors
+    /// It does not come so far.
+    pub fn until_standby(&self) -> Result<()> {
+        self.until_role("standby", Duration::from_secs(30))?;
         wait::until("all processes of the standby", Duration::from_secs(30), || {
-            let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
+            let shown = self.show(&["processes"]).map_err(|error| error.to_string())?;
             // A preheated one has sessions to begin with.
             let state = &shown["bgp"]["state"];
             if *state == "waiting" || *state == "running" { Ok(()) } else { Err(shown.to_string()) }
         })
-        .with_context(|| router.log_tail())?;
-        Ok(router)
+        .with_context(|| self.log_tail())
     }
 
     /// Waits until the router is this to its sessions.
@@ -318,15 +359,21 @@ impl Router {
         Ok(())
     }
 
-    /// kill -9 of the keeper, which takes the others with it, and then of these.
+    /// kill -9 of the keeper, which takes the others with it, and then of these; of a container `docker kill`.
     ///
     /// # Errors
     /// The keeper was gone before.
     pub fn kill_all(&mut self, others: &[Pid]) -> Result<()> {
-        kill_process(self.keeper_pid()?, Signal::KILL)?;
-        for pid in others {
-            // Most are gone by now.
-            let _ = kill_process(*pid, Signal::KILL);
+        match &self.container {
+            // Its processes have other numbers there.
+            Some(container) => container.kill()?,
+            None => {
+                kill_process(self.keeper_pid()?, Signal::KILL)?;
+                for pid in others {
+                    // Most are gone by now.
+                    let _ = kill_process(*pid, Signal::KILL);
+                }
+            }
         }
         self.keeper.wait()?;
         Ok(())

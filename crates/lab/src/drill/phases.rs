@@ -1,6 +1,6 @@
 //! How long each part of a recovery took, read from the router's log and from the capture.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -131,6 +131,14 @@ impl Column {
         let middle = &values[(values.len() - 1) / 2..=values.len() / 2];
         let seconds = |sum: u64, count: usize| sum as f64 / 1e6 / count as f64;
         Some(Self { median: seconds(middle.iter().sum(), middle.len()), max: seconds(max, 1) })
+    }
+
+    /// Writes it as a line of a table.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    pub fn line(self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+        writeln!(f, "  {name:<22} median {:>9.4} s   max {:>9.4} s", self.median, self.max)
     }
 }
 

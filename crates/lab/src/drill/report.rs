@@ -214,8 +214,8 @@ impl fmt::Display for Report {
             ("application recovery", self.application_recovery),
             ("total", self.total),
         ] {
-            if let Some(Column { median, max }) = column {
-                writeln!(f, "  {name:<22} median {median:>9.4} s   max {max:>9.4} s")?;
+            if let Some(column) = column {
+                column.line(f, name)?;
             }
         }
         let Wire { syn, fin, rst, notifications, updates, updates_of_peers } = self.wire;

@@ -11,15 +11,20 @@
 //! whatever dies ([`audit`]). Captures at all peers count what must not be there ([`judge`]).
 
 pub mod audit;
+pub mod dut;
 pub mod judge;
 pub mod lan;
+pub mod peers;
 pub mod report;
 pub mod scene;
 pub mod stock;
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -27,14 +32,18 @@ use self::{
     report::{Report, Times},
     scene::Scene,
 };
-use super::{process::flaps, report::Wire, time::now};
-use crate::{drill::judge::Counts, table::random::Random};
+use super::{pressure::Pressure, process::flaps, report::Wire, time::now};
+use crate::{drill::judge::Counts, peers::Programs, shaper::Way, table::random::Random};
 
 /// Between two changes: 100 prefixes are announced in a second by all stock routers together, and by the feeder, and as many
 /// withdrawn.
 const PACE: Duration = Duration::from_millis(250);
 /// Changes before each failure, at most.
 const LONGEST_PAUSE_MS: u32 = 1500;
+/// A takeover takes about so long: a router that dies again does so within that time.
+const TAKEOVER_MS: u32 = 150;
+/// After a takeover that takes longer until the first segment, all that the router has logged is printed.
+const SLOW: Duration = Duration::from_secs(1);
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
 
@@ -66,6 +75,40 @@ pub enum Standby {
 pub enum Engine {
     /// A network namespace.
     Netns,
+    /// A container of Docker.
+    Docker,
+}
+
+/// The wires of the stock routers.
+#[derive(Copy, Clone, PartialEq, Debug, Default, Args, Serialize)]
+pub struct Wires {
+    /// Milliseconds from a stock router to the router and back.
+    #[arg(long, default_value_t = 0)]
+    pub delay: u32,
+    /// Percentage of all frames from and to a stock router that are lost.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub loss: f64,
+    /// Percentage of them that come twice.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub doubled: f64,
+    /// Percentage of them that others overtake.
+    #[arg(long, default_value_t = 0.0, value_parser = percentage)]
+    pub overtaken: f64,
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=50.0).contains(&number) { Ok(number) } else { Err("from 0 to 50".to_owned()) }
+}
+
+impl Wires {
+    /// What happens to frames in each direction; `None` if nothing does.
+    fn way(self) -> Option<Way> {
+        let [lost, doubled, overtaken] =
+            [self.loss, self.doubled, self.overtaken].map(|percentage| (percentage * 100.0).round() as u32);
+        let way = Way { delay: Duration::from_millis(self.delay.into()) / 2, lost, doubled, overtaken };
+        (way != Way::default()).then_some(way)
+    }
 }
 
 /// How a drill is done.
@@ -73,7 +116,14 @@ pub enum Engine {
 pub struct Options {
     /// The stock routers.
     #[arg(long, value_enum)]
-    pub peer: super::stock::Kind,
+    pub peer: stock::Kind,
+    /// Another router dies instead of ours, and is started again at once: nobody goes on with its sessions.
+    #[arg(long, value_enum)]
+    pub dut: Option<dut::Kind>,
+    /// The directory that `scripts/current-peers` has made, to take today's stock routers from it; by default those of this
+    /// machine's packages.
+    #[arg(long)]
+    pub programs: Option<PathBuf>,
     /// Who waits for the sessions.
     #[arg(long, value_enum, default_value = "none")]
     pub standby: Standby,
@@ -86,9 +136,15 @@ pub struct Options {
     /// How many routers die.
     #[arg(long, default_value_t = 100)]
     pub rounds: u32,
+    /// Their wires.
+    #[command(flatten)]
+    pub wires: Wires,
     /// SIGKILL goes to the keeper alone; the others die with it.
     #[arg(long)]
     pub keeper_only: bool,
+    /// The next router dies, too, while it takes over, and a third one goes on.
+    #[arg(long)]
+    pub again: bool,
     /// The judge is judged: the store is emptied before the first death. The drill must fail.
     #[arg(long)]
     pub forget: bool,
@@ -105,19 +161,27 @@ pub struct Options {
 
 impl Options {
     /// A drill of one death and few routes.
-    pub fn short(peer: super::stock::Kind) -> Self {
+    pub fn short(peer: stock::Kind) -> Self {
         Self {
             peer,
+            dut: None,
+            programs: None,
             standby: Standby::None,
             engine: Engine::Netns,
             routes: 20_000,
             rounds: 1,
+            wires: Wires::default(),
             keeper_only: false,
+            again: false,
             forget: false,
             seed: 1,
             limit: 240,
             json: false,
         }
+    }
+
+    fn programs(&self) -> Programs {
+        self.programs.clone().map_or(Programs::Machine, Programs::Tree)
     }
 }
 
@@ -126,6 +190,10 @@ impl Options {
 /// # Errors
 /// The stage could not be set. What the router does wrong is in the report.
 pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
+    ensure!(
+        (kind, options.engine) != (Kind::Keeper, Engine::Docker),
+        "in a container the router goes with its host: drill container"
+    );
     let start = Instant::now();
     let scene = Scene::start(kind, options)?;
     println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());
@@ -154,6 +222,8 @@ struct Drill<'a> {
     report: Report,
     /// What had been counted, and dropped for its signature, before the first failure.
     before: Before,
+    /// How long anything had to wait for the machine during the last takeover.
+    pressure: Option<Pressure>,
     /// How the last round went.
     last: String,
 }
@@ -167,8 +237,9 @@ struct Before {
 impl<'a> Drill<'a> {
     fn begin(kind: Kind, options: &'a Options, scene: Scene) -> Result<Self> {
         let before = Before { at: now(), wire: counts(&scene), bad_signatures: bad_signatures(&scene)? };
-        let (report, random) = (Report::new(kind, options), Random::new(options.seed));
-        Ok(Self { scene, options, random, report, before, last: String::new() })
+        let (mut report, random) = (Report::new(kind, options), Random::new(options.seed));
+        report.peer_version = options.peer.version(&options.programs())?;
+        Ok(Self { scene, options, random, report, before, pressure: None, last: String::new() })
     }
 
     /// Changes until something is so.
@@ -179,7 +250,7 @@ impl<'a> Drill<'a> {
                 return Ok(true);
             }
             let next = Instant::now() + PACE;
-            self.scene.step()?;
+            self.scene.peers.step()?;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         Ok(is_over(&self.scene))
@@ -195,10 +266,12 @@ impl<'a> Drill<'a> {
         if self.options.forget && self.report.kills == 0 {
             self.scene.redis.cli(&["FLUSHALL"])?;
         }
-        let at = self.scene.fail(self.options.keeper_only)?;
+        let again = self.options.again.then(|| Duration::from_millis(self.random.below(TAKEOVER_MS).into()));
+        let before = Pressure::now();
+        let at = self.scene.fail(self.options.keeper_only, again)?;
         self.report.kills += 1;
-        self.report.deaths += 1;
-        let taken_over = self.take_over(at);
+        self.report.deaths += 1 + u32::from(again.is_some());
+        let taken_over = self.take_over(at, before);
         let count = packets.end();
         self.report.packets += count.sent;
         self.report.packets_lost += count.sent - count.received;
@@ -206,37 +279,43 @@ impl<'a> Drill<'a> {
         self.report.forwarding_gap_ms = self.report.forwarding_gap_ms.max(gap);
         let times = taken_over?;
         self.report.count(times);
+        if times.first_segment.is_none_or(|time| Duration::from_micros(time) > SLOW) {
+            eprintln!("{}", self.scene.router.log());
+        }
         let shown = |time: Option<u64>| time.map_or("-".to_owned(), |time| (time / 1000).to_string());
         self.last = format!(
             "lease {} ms, sessions {} ms, first segment {} ms, acknowledged {} ms, new route {} ms, all {} ms; \
-             {} packets lost",
+             {} packets lost; {}",
             shown(times.detection),
             shown(times.start),
             shown(times.first_segment),
             shown(times.tcp),
             shown(times.bgp),
             times.total / 1000,
-            count.sent - count.received
+            count.sent - count.received,
+            self.pressure.map_or_else(String::new, |pressure| pressure.to_string())
         );
         Ok(())
     }
 
     /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.
-    fn take_over(&mut self, at: u64) -> Result<Times> {
-        let has_come =
-            |scene: &Scene| (0..scene.stocks.len()).all(|stock| scene.judge(stock).after.route.is_some());
+    fn take_over(&mut self, at: u64, before: Option<Pressure>) -> Result<Times> {
+        let has_come = |scene: &Scene| {
+            (0..scene.peers.stocks.len()).all(|stock| scene.peers.judge(stock).after.route.is_some())
+        };
         if !self.churn(TAKING_OVER, has_come)? {
             bail!("no new route came through for {} s", TAKING_OVER.as_secs());
         }
-        self.scene.settle()?;
+        self.scene.peers.settle()?;
         let total = now() - at;
+        self.pressure = before.and_then(|before| Some(Pressure::now()?.since(before)));
         // Each stock router changes something under the next router, too.
         self.churn(4 * PACE, |_| false)?;
-        self.scene.settle()?;
-        self.scene.ensure_quiet()?;
+        self.scene.peers.settle()?;
+        self.scene.peers.ensure_quiet()?;
         self.scene.until_protected()?;
         let first = |of: fn(&judge::Judge) -> Option<u64>| {
-            (0..self.scene.judges()).filter_map(|peer| of(&self.scene.judge(peer))).min()
+            (0..self.scene.peers.judges()).filter_map(|peer| of(&self.scene.peers.judge(peer))).min()
         };
         let since = |time: Option<u64>| time.map(|time| time.saturating_sub(at));
         Ok(Times {
@@ -250,10 +329,10 @@ impl<'a> Drill<'a> {
     }
 
     fn end(self) -> Result<Report> {
-        let Self { scene, mut report, before, .. } = self;
+        let Self { mut scene, mut report, before, .. } = self;
         // What was seen comes through a pipe.
         std::thread::sleep(Duration::from_millis(200));
-        for stock in &scene.stocks {
+        for stock in &scene.peers.stocks {
             let (flaps, down) = flaps(&stock.sessions(), before.at, now());
             report.peer_flaps += flaps;
             report.peer_downtime_s += down as f64 / 1e6;
@@ -264,16 +343,18 @@ impl<'a> Drill<'a> {
                 report.faults.push(format!("{error:#}"));
             }
         }
-        report.faults.extend(scene.at_feeder.findings().into_iter().map(|found| format!("feeder: {found}")));
-        let status = scene.feeder.status();
+        report
+            .faults
+            .extend(scene.peers.at_feeder.findings().into_iter().map(|found| format!("feeder: {found}")));
+        let status = scene.peers.feeder.status();
         report.feeder_flaps = u64::from(status.sessions - 1 + u32::from(!status.established));
         report.wire = Wire::of(&counts(&scene), &before.wire);
-        for at in 0..scene.judges() {
-            let judge = scene.judge(at);
+        for at in 0..scene.peers.judges() {
+            let judge = scene.peers.judge(at);
             report.unreachable += judge.unreachable;
             report.stale_segments += judge.stale;
         }
-        report.passages = scene.audit();
+        report.passages = scene.peers.audit();
         report.bad_signatures = bad_signatures(&scene)? - before.bad_signatures;
         match scene.differences() {
             Ok(differences) => report.differences = differences,
@@ -284,15 +365,16 @@ impl<'a> Drill<'a> {
             Err(error) => report.faults.push(format!("the epoch: {error:#}")),
         }
         report.nsr = scene.router.show(&["nsr"]).ok();
+        report.frames = scene.peers.end_wires();
         report.judge();
         Ok(report)
     }
 }
 
 fn counts(scene: &Scene) -> Vec<Counts> {
-    (0..scene.judges()).map(|at| scene.judge(at).counts.clone()).collect()
+    (0..scene.peers.judges()).map(|at| scene.peers.judge(at).counts.clone()).collect()
 }
 
 fn bad_signatures(scene: &Scene) -> Result<u64> {
-    scene.stocks.iter().map(stock::Stock::bad_signatures).sum::<Result<u64>>().context("signatures")
+    scene.peers.stocks.iter().map(stock::Stock::bad_signatures).sum::<Result<u64>>().context("signatures")
 }

@@ -4,11 +4,14 @@ use std::{fs, io::Write as _};
 
 use anyhow::{Result, ensure};
 
-use super::{
-    Feature, Running, Stock, THEIR_LARGE, Wish,
-    process::{Directory, Process},
+use super::{Feature, Running, Stock, THEIR_LARGE, Wish};
+use crate::{
+    netns::Namespace,
+    peers::{
+        Programs,
+        process::{Directory, Process},
+    },
 };
-use crate::{netns::Namespace, peers::Programs};
 
 /// ExaBGP.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ neighbor {far} {{
         command.arg(&file);
         command.envs([("exabgp.daemon.user", "root"), ("exabgp.daemon.drop", "false")]);
         command.envs([("exabgp.api.cli", "false"), ("exabgp.log.level", "WARNING")]);
-        let process = Process::start(&mut command, &directory.path("log"))?;
+        let process = Process::start(command)?;
         Ok(Box::new(Started { process, family, far, directory }))
     }
 }

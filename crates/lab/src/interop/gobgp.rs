@@ -2,18 +2,18 @@
 
 use std::{
     net::{SocketAddrV6, UdpSocket},
-    path::PathBuf,
     time::Duration,
 };
 
 use anyhow::{Result, ensure};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index};
 
-use super::{
-    CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish,
-    process::{self, Directory, Process},
+use super::{CONFEDERATION, Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish};
+use crate::{
+    netns::Namespace,
+    peers::{self, Programs},
+    wait,
 };
-use crate::{netns::Namespace, peers::Programs, wait};
 
 /// GoBGP.
 #[derive(Debug)]
@@ -42,7 +42,6 @@ impl Stock for GoBgp {
     }
 
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
-        let directory = Directory::new("gobgp")?;
         let (family, asn, our_asn) = (wish.family(), wish.asn, wish.our_asn);
         let (far, near, place, other) = match wish.unnumbered {
             true => {
@@ -95,24 +94,18 @@ connect-retry = 5
 afi-safi-name = \"{family}-unicast\"
 {family_restart}{paths}{other}"
         );
-        let file = directory.write("gobgpd.toml", 0o600, &configuration)?;
-        let mut command = host.command(self.0.path("gobgpd", "gobgpd"));
-        command.arg("-f").arg(&file).args(["--api-hosts", "127.0.0.1:50051", "--pprof-disable"]);
-        let process = Process::start(&mut command, &directory.path("log"))?;
-        let client = self.0.path("gobgp", "gobgp");
-        let started = Started { process, client, host: host.name().to_owned(), far, _directory: directory };
-        started.process.until_answers(|| started.gobgp(&["global"]))?;
+        let gobgpd = peers::GoBgp::start_of(self.0.clone(), host, &configuration)?;
         let [a, b, c] = THEIR_LARGE.map(|number| number.to_string());
         let large = format!("{a}:{b}:{c}");
         let mut add = vec!["global", "rib", "-a", family, "add", wish.prefix()];
         if wish.large {
             add.extend(["large-community", &large]);
         }
-        started.gobgp(&add)?;
+        gobgpd.gobgp(&add)?;
         if wish.unnumbered {
-            started.gobgp(&["global", "rib", "-a", "ipv6", "add", THEIRS[1]])?;
+            gobgpd.gobgp(&["global", "rib", "-a", "ipv6", "add", THEIRS[1]])?;
         }
-        Ok(Box::new(started))
+        Ok(Box::new(Started { gobgpd, far }))
     }
 }
 
@@ -132,32 +125,23 @@ fn be_heard(host: &Namespace) -> Result<()> {
 }
 
 struct Started {
-    process: Process,
-    client: PathBuf,
-    host: String,
+    gobgpd: peers::GoBgp,
     far: String,
-    _directory: Directory,
-}
-
-impl Started {
-    fn gobgp(&self, args: &[&str]) -> Result<String> {
-        process::inside(&self.host, &self.client, args)
-    }
 }
 
 impl Running for Started {
     fn route(&self, prefix: &str) -> Result<String> {
         let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
-        let text = self.gobgp(&["global", "rib", "-a", family, prefix])?;
+        let text = self.gobgpd.gobgp(&["global", "rib", "-a", family, prefix])?;
         ensure!(text.contains(prefix), "{text}");
         Ok(text)
     }
 
     fn refresh(&self) -> Result<()> {
-        self.gobgp(&["neighbor", &self.far, "softresetin"]).map(drop)
+        self.gobgpd.gobgp(&["neighbor", &self.far, "softresetin"]).map(drop)
     }
 
     fn kill(&mut self) -> Result<()> {
-        self.process.kill()
+        self.gobgpd.kill()
     }
 }

@@ -1,14 +1,12 @@
 //! OpenBGPD.
 
-use std::{fs, path::PathBuf};
-
 use anyhow::{Result, ensure};
 
-use super::{
-    Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish,
-    process::{Directory, Process},
+use super::{Feature, LINK, LINK_LOCAL, Running, Stock, THEIR_LARGE, THEIRS, Wish};
+use crate::{
+    netns::Namespace,
+    peers::{self, Programs},
 };
-use crate::{netns::Namespace, peers::Programs};
 
 /// OpenBGPD.
 #[derive(Debug)]
@@ -40,8 +38,6 @@ impl Stock for OpenBgpd {
     }
 
     fn start(&self, host: &Namespace, wish: &Wish) -> Result<Box<dyn Running>> {
-        fs::create_dir_all("/run/openbgpd")?;
-        let directory = Directory::new("openbgpd")?;
         let (prefix, asn, our_asn) = (wish.prefix(), wish.asn, wish.our_asn);
         let (far, near) = match wish.unnumbered {
             true => (format!("{}%{LINK}", LINK_LOCAL[0]), format!("{}%{LINK}", LINK_LOCAL[1])),
@@ -79,12 +75,10 @@ impl Stock for OpenBgpd {
                 }
             }
         }
-        let socket = directory.path("ctl");
         let configuration = format!(
             "AS {asn}
 router-id 10.0.1.2
 fib-update no
-socket \"{}\"
 network {prefix} {large}
 {more}
 neighbor {far} {{
@@ -95,49 +89,30 @@ neighbor {far} {{
 {session}}}
 allow from any
 allow to any
-",
-            socket.display()
+"
         );
-        let file = directory.write("bgpd.conf", 0o600, &configuration)?;
-        let mut command = host.command(self.0.path("/usr/sbin/bgpd", "openbgpd"));
-        command.args(["-d", "-f"]).arg(&file);
-        let process = Process::start(&mut command, &directory.path("log"))?;
-        let socket = socket.display().to_string();
-        let client = self.0.path("bgpctl", "bgpctl");
-        let started = Started { process, client, socket, far, _directory: directory };
-        started.process.until_answers(|| started.bgpctl(&["show"]))?;
-        Ok(Box::new(started))
+        let bgpd = peers::OpenBgpd::start_of(self.0.clone(), host, &configuration)?;
+        Ok(Box::new(Started { bgpd, far }))
     }
 }
 
 struct Started {
-    process: Process,
-    client: PathBuf,
-    socket: String,
+    bgpd: peers::OpenBgpd,
     far: String,
-    _directory: Directory,
-}
-
-impl Started {
-    fn bgpctl(&self, args: &[&str]) -> Result<String> {
-        let mut all = vec!["-s", &*self.socket];
-        all.extend(args);
-        crate::netns::output(std::process::Command::new(&self.client).args(all))
-    }
 }
 
 impl Running for Started {
     fn route(&self, prefix: &str) -> Result<String> {
-        let text = self.bgpctl(&["show", "rib", "detail", prefix])?;
+        let text = self.bgpd.bgpctl(&["show", "rib", "detail", prefix])?;
         ensure!(text.contains(prefix), "{text}");
         Ok(text)
     }
 
     fn refresh(&self) -> Result<()> {
-        self.bgpctl(&["neighbor", &self.far, "refresh"]).map(drop)
+        self.bgpd.bgpctl(&["neighbor", &self.far, "refresh"]).map(drop)
     }
 
     fn kill(&mut self) -> Result<()> {
-        self.process.kill()
+        self.bgpd.kill()
     }
 }

@@ -40,7 +40,7 @@ fn no_failure_of_the_gate_lets_anything_out() -> Result<()> {
 
 #[test]
 fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
-    let report = standby(standby::Kind::Keeper, &standby::Options::short(stock::Kind::Bird))?;
+    let report = standby(standby::Kind::Keeper, &standby::Options::short(standby::stock::Kind::Bird))?;
     println!("{report}");
     ensure!(report.ok, "{report}");
     Ok(())
@@ -48,8 +48,8 @@ fn sessions_go_on_in_the_next_router_of_a_host() -> Result<()> {
 
 #[test]
 fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
-    let short = standby::Options::short(stock::Kind::Bird);
-    let options = standby::Options { standby: standby::Standby::Cold, rounds: 2, ..short };
+    let short = standby::Options::short(standby::stock::Kind::Bird);
+    let options = standby::Options { standby: standby::Standby::Preheated, rounds: 2, ..short };
     let report = standby(standby::Kind::Container, &options)?;
     println!("{report}");
     ensure!(report.ok, "{report}");
@@ -59,8 +59,30 @@ fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
 /// The judge is judged: sessions that nobody can go on with end, and the drill says so.
 #[test]
 fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {
-    let short = standby::Options::short(stock::Kind::Bird);
+    let short = standby::Options::short(standby::stock::Kind::Bird);
     let report = standby(standby::Kind::Keeper, &standby::Options { routes: 1000, forget: true, ..short })?;
     ensure!(!report.ok && report.peer_flaps > 0 && report.wire.syn > 0, "{report}");
+    Ok(())
+}
+
+/// Retransmissions are under way, and frames are lost, doubled and overtaken while the next router takes over.
+#[test]
+fn sessions_go_on_over_wires_that_lose_double_and_reorder() -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Openbgpd);
+    let wires = standby::Wires { delay: 50, loss: 1.0, doubled: 0.5, overtaken: 0.5 };
+    let report = standby(standby::Kind::Keeper, &standby::Options { routes: 1000, wires, ..short })?;
+    println!("{report}");
+    ensure!(report.ok && report.frames.is_some_and(|frames| frames.lost > 0), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_router_that_dies_while_it_takes_over_is_followed_by_a_third_one() -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Gobgp);
+    let (waits, routes) = (standby::Standby::Cold, 1000);
+    let options = standby::Options { standby: waits, routes, again: true, ..short };
+    let report = standby(standby::Kind::Container, &options)?;
+    println!("{report}");
+    ensure!(report.ok && report.deaths == 2, "{report}");
     Ok(())
 }

@@ -71,6 +71,11 @@ impl Tally {
         self.once.1 += u64::from(is_used_once(prefix));
     }
 
+    /// How many prefixes were announced, and not withdrawn since.
+    pub fn held(&self) -> usize {
+        self.prefixes.values().filter(|told| told.is_held()).count()
+    }
+
     fn holds(&self, prefix: Prefix) -> bool {
         self.prefixes.get(&prefix).is_some_and(|told| told.is_held())
     }
@@ -124,6 +129,8 @@ pub struct After {
     pub segment: Option<u64>,
     /// When one came that acknowledges more than all before the failure.
     pub acknowledged: Option<u64>,
+    /// When the router first began a connection.
+    pub began: Option<u64>,
     /// When the first prefix with at least the number in question was announced.
     pub route: Option<u64>,
     number: u32,
@@ -178,6 +185,11 @@ impl Judge {
     pub fn failed(&mut self, at: u64, number: u32, dead: Option<Mac>) {
         self.after = After { failure: at, number, ..After::default() };
         self.dead = dead.map(|mac| (mac, false));
+    }
+
+    /// The peer begins anew: what the router told it before counts no more.
+    pub fn forget(&mut self) {
+        self.told = Tally::default();
     }
 
     /// What was found wrong, in words, and whether the capture has holes.
@@ -262,6 +274,9 @@ impl Judge {
             self.acknowledged.is_none_or(|before| segment.acknowledged.wrapping_sub(before) as i32 > 0);
         if is_after {
             self.after.segment.get_or_insert(segment.at);
+            if segment.has(flag::SYN) {
+                self.after.began.get_or_insert(segment.at);
+            }
             if is_more {
                 self.after.acknowledged.get_or_insert(segment.at);
             }

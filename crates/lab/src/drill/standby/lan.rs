@@ -13,9 +13,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use holdfast_sys::open_tap;
 
 use super::judge::Mac;
-use crate::netns::{End, Namespace, link, output};
+use crate::{
+    netns::{End, Namespace, link, output},
+    shaper::{Shaper, Way},
+};
 
 /// The AS number of the router under test.
 pub use crate::drill::stock::ROUTER_AS;
@@ -66,23 +70,67 @@ impl Lan {
     /// It cannot be made.
     pub fn host(&self, role: &str, number: u8) -> Result<Namespace> {
         let host = Namespace::new(role)?;
-        let off = ["all", "default"]
-            .map(|which| ["accept", "send"].map(|what| format!("net.ipv4.conf.{which}.{what}_redirects=0")));
-        let mut settings: Vec<_> = off.into_iter().flatten().collect();
-        // Link-local addresses are there at once: BIRD looks for its own only when a session begins.
-        settings.push("net.ipv6.conf.default.accept_dad=0".to_owned());
-        settings.push("net.ipv4.ip_forward=1".to_owned());
-        settings.push("net.ipv6.conf.all.forwarding=1".to_owned());
-        output(host.command("sysctl").arg("-qw").args(settings))?;
-        let addresses = [format!("{}/24", v4(number)), format!("{}/64", v6(number))];
-        let port = format!("p{}", self.ports.fetch_add(1, Ordering::Relaxed));
+        self.join(&host, number)?;
+        Ok(host)
+    }
+
+    /// Gives a host this number.
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn join(&self, host: &Namespace, number: u8) -> Result<()> {
+        prepare(host)?;
+        let (addresses, port) = (addresses(number), self.next_port());
         link(
-            &End { host: &host, interface: INTERFACE, addresses: &[&addresses[0], &addresses[1]] },
+            &End { host, interface: INTERFACE, addresses: &[&addresses[0], &addresses[1]] },
             &End { host: &self.switch, interface: &port, addresses: &[] },
         )?;
         self.switch.ip(&["link", "set", &port, "master", BRIDGE])?;
-        Ok(host)
+        Ok(())
     }
+
+    /// The same at the end of a wire that is not as it should be.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn distant_host(&self, role: &str, number: u8, way: Way, seed: u64) -> Result<(Namespace, Shaper)> {
+        let host = Namespace::new(role)?;
+        prepare(&host)?;
+        let port = self.next_port();
+        let far = host.run(|| open_tap(INTERFACE))??;
+        let name = port.clone();
+        let near = self.switch.run(move || open_tap(&name))??;
+        for address in addresses(number) {
+            let nodad: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
+            host.ip(&[&["address", "add", &address, "dev", INTERFACE], nodad].concat())?;
+        }
+        self.switch.ip(&["link", "set", &port, "master", BRIDGE])?;
+        for (end, interface) in [(&host, INTERFACE), (&self.switch, &port)] {
+            end.ip(&["link", "set", interface, "up"])?;
+        }
+        Ok((host, Shaper::start([far, near], way, seed)?))
+    }
+
+    fn next_port(&self) -> String {
+        format!("p{}", self.ports.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+fn addresses(number: u8) -> [String; 2] {
+    [format!("{}/24", v4(number)), format!("{}/64", v6(number))]
+}
+
+fn prepare(host: &Namespace) -> Result<()> {
+    let off = ["all", "default"]
+        .map(|which| ["accept", "send"].map(|what| format!("net.ipv4.conf.{which}.{what}_redirects=0")));
+    let mut settings: Vec<_> = off.into_iter().flatten().collect();
+    // Docker turns it off where it gives no network.
+    settings.extend(["all", "default"].map(|which| format!("net.ipv6.conf.{which}.disable_ipv6=0")));
+    // Link-local addresses are there at once: BIRD looks for its own only when a session begins.
+    settings.push("net.ipv6.conf.default.accept_dad=0".to_owned());
+    settings.push("net.ipv4.ip_forward=1".to_owned());
+    settings.push("net.ipv6.conf.all.forwarding=1".to_owned());
+    output(host.command("sysctl").arg("-qw").args(settings)).map(drop)
 }
 
 /// The Ethernet address of a host.

@@ -4,8 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Engine, Kind, Options, Standby, audit::Audit};
-use crate::drill::{phases::Column, report::Wire, stock};
+use super::{Engine, Kind, Options, Standby, Wires, audit::Audit, stock};
+use crate::{
+    drill::{phases::Column, report::Wire},
+    shaper,
+};
 
 /// When what came, in microseconds from the failure on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -31,12 +34,18 @@ pub struct Report {
     pub kind: Kind,
     /// The stock routers.
     pub peer: stock::Kind,
+    /// Their name and version.
+    pub peer_version: String,
     /// Who waits for the sessions.
     pub standby: Standby,
     /// What a host is.
     pub engine: Engine,
     /// IPv4 routes of the feeder that stayed.
     pub routes: u32,
+    /// The wires of the stock routers.
+    pub wires: Wires,
+    /// What became of the frames there, if the wires are not as they should be.
+    pub frames: Option<shaper::Counts>,
     /// Seed of all chance.
     pub seed: u64,
     /// How many failures were made.
@@ -108,9 +117,12 @@ impl Report {
         Self {
             kind,
             peer: options.peer,
+            peer_version: String::new(),
             standby: options.standby,
             engine: options.engine,
             routes: options.routes,
+            wires: options.wires,
+            frames: None,
             seed: options.seed,
             kills: 0,
             deaths: 0,
@@ -205,17 +217,25 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:?}, standby {:?}, {:?}, {:?} as peers, {} routes, seed {}: {} failures, {} went well, epoch {}",
+            "{:?}, standby {:?}, {:?}, {} as peers, {} routes, seed {}: {} failures, {} went well, epoch {}",
             self.kind,
             self.standby,
             self.engine,
-            self.peer,
+            self.peer_version,
             self.routes,
             self.seed,
             self.kills,
             self.measured,
             self.epoch
         )?;
+        if let Some(shaper::Counts { frames, lost, doubled, overtaken }) = self.frames {
+            writeln!(
+                f,
+                "  wires of the peers: {} ms there and back; {frames} frames, {lost} lost, {doubled} doubled, \
+                 {overtaken} overtaken",
+                self.wires.delay
+            )?;
+        }
         for (name, column) in [
             ("lease", self.detection),
             ("sessions made again", self.start),
@@ -224,8 +244,8 @@ impl fmt::Display for Report {
             ("first new route", self.application_recovery),
             ("all routes", self.total),
         ] {
-            if let Some(Column { median, max }) = column {
-                writeln!(f, "  {name:<22} median {median:>9.4} s   max {max:>9.4} s")?;
+            if let Some(column) = column {
+                column.line(f, name)?;
             }
         }
         writeln!(

@@ -1,4 +1,4 @@
-//! A stock router beside a service address: BIRD or FRR, without graceful restart, with prefixes that are used once.
+//! A stock router beside a service address, without graceful restart, with prefixes that are used once.
 
 use std::{
     fmt::Write as _,
@@ -7,20 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use holdfast_types::Prefix;
+use serde::Serialize;
 
 use super::{
     judge::Judge,
     lan::{ROUTER_AS, service, v4, v6},
 };
 use crate::{
-    drill::{
-        stock::{Kind, Session},
-        time::micros,
-        watch::Dump,
-    },
+    drill::{stock::Session, time::micros, watch::Dump},
     netns::Namespace,
-    peers::{Bird, Frr},
+    peers::{Bird, Frr, GoBgp, Line, OpenBgpd, Programs},
     replication::{scene::counter, stock::Special},
 };
 
@@ -34,10 +32,47 @@ const ONCE: &str = "once.conf";
 /// What its kernel counts where a signature is missing or wrong (Linux, `TcpExt`).
 const BAD_SIGNATURES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
 
+/// Which stock router.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// BIRD.
+    Bird,
+    /// FRR's bgpd.
+    Frr,
+    /// GoBGP.
+    Gobgp,
+    /// OpenBGPD.
+    Openbgpd,
+}
+
+impl Kind {
+    /// Its package, by which its version is known.
+    fn package(self, programs: &Programs) -> &'static str {
+        match (self, programs) {
+            (Self::Bird, Programs::Machine) => "bird2",
+            (Self::Bird, Programs::Tree(_)) => "bird3",
+            (Self::Frr, _) => "frr",
+            (Self::Gobgp, _) => "gobgpd",
+            (Self::Openbgpd, _) => "openbgpd",
+        }
+    }
+
+    /// Its name and version.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn version(self, programs: &Programs) -> Result<String> {
+        programs.version(self.package(programs))
+    }
+}
+
 #[derive(Debug)]
 enum Program {
     Bird(Bird),
     Frr(Frr),
+    Gobgp(GoBgp),
+    Openbgpd(OpenBgpd),
 }
 
 /// A running one, and who judges what comes to it.
@@ -123,7 +158,7 @@ impl Stock {
     /// # Errors
     /// It does not run.
     pub fn start(
-        kind: Kind,
+        (kind, programs): (Kind, &Programs),
         special: Special,
         number: u8,
         host: Namespace,
@@ -131,8 +166,10 @@ impl Stock {
     ) -> Result<Self> {
         let watch = Watch::start(&host, service(special == Special::V6), number_of)?;
         let program = match kind {
-            Kind::Bird => Program::Bird(bird(special, number, &host)?),
-            Kind::Frr => Program::Frr(frr(special, number, &host)?),
+            Kind::Bird => Program::Bird(bird(programs, special, number, &host)?),
+            Kind::Frr => Program::Frr(frr(programs, special, number, &host)?),
+            Kind::Gobgp => Program::Gobgp(gobgp(programs, special, number, &host)?),
+            Kind::Openbgpd => Program::Openbgpd(openbgpd(programs, special, number, &host)?),
         };
         Ok(Self { program, watch, special, name: format!("stock{number}"), number, host })
     }
@@ -173,45 +210,84 @@ impl Stock {
                 let commands: Vec<_> = commands.iter().map(String::as_str).collect();
                 frr.vtysh_all(&commands).map(drop)
             }
+            Program::Gobgp(gobgp) => {
+                let prefixes = |numbers: &[u32]| parsed(numbers.iter().map(prefix));
+                gobgp.change(&self.host, prefixes(new)?, prefixes(old)?)
+            }
+            Program::Openbgpd(openbgpd) => {
+                if !old.is_empty() {
+                    openbgpd.bulk(false, old.iter().map(prefix))?;
+                }
+                openbgpd.bulk(true, new.iter().map(prefix))
+            }
+        }
+    }
+
+    /// Its log, with times in microseconds since 1970 where a line has one.
+    fn lines(&self) -> Vec<Line> {
+        let dated =
+            |log: String| log.lines().map(|line| (micros(line).unwrap_or(0), line.to_owned())).collect();
+        match &self.program {
+            Program::Bird(bird) => dated(bird.log()),
+            Program::Frr(frr) => dated(frr.log()),
+            Program::Gobgp(gobgp) => gobgp.lines(),
+            Program::Openbgpd(openbgpd) => openbgpd.lines(),
         }
     }
 
     /// Its log.
     pub fn log(&self) -> String {
-        match &self.program {
-            Program::Bird(bird) => bird.log(),
-            Program::Frr(frr) => frr.log(),
+        self.lines().into_iter().map(|(_, line)| line + "\n").collect()
+    }
+
+    /// What a line of its log tells of the session.
+    fn session(&self, line: &str) -> Option<Session> {
+        let (about, up, down) = match &self.program {
+            Program::Bird(_) => {
+                ("holdfast: ", "holdfast: BGP session established", "holdfast: BGP session closed")
+            }
+            Program::Frr(_) => ("%ADJCHANGE", " Up", " Down "),
+            Program::Gobgp(_) => ("\"Topic\":\"Peer\"", "\"Peer Up\"", "\"Peer Down\""),
+            Program::Openbgpd(_) => ("state change", " -> Established", "state change Established -> "),
+        };
+        match line {
+            line if !line.contains(about) => None,
+            line if line.contains(up) => Some(Session::Up),
+            line if line.contains(down) => Some(Session::Down),
+            _ => None,
         }
     }
 
     /// What its log tells of the session, with times in microseconds since 1970.
     pub fn sessions(&self) -> Vec<(u64, Session)> {
-        let (up, down) = match &self.program {
-            Program::Bird(_) => ("holdfast: BGP session established", "holdfast: BGP session closed"),
-            Program::Frr(_) => (" Up", " Down "),
-        };
-        let event = |line: &str| match line {
-            line if line.contains(up) => Some((micros(line)?, Session::Up)),
-            line if line.contains(down) => Some((micros(line)?, Session::Down)),
-            _ => None,
-        };
-        let log = self.log();
-        let about = |line: &&str| line.contains("holdfast: ") || line.contains("%ADJCHANGE");
-        log.lines().filter(about).filter_map(event).collect()
+        let lines = self.lines().into_iter();
+        lines.filter_map(|(at, line)| Some((at, self.session(&line)?))).collect()
     }
 
-    /// It has had one session, which is there, and no word was said about any trouble.
+    /// It has had one session, which is there, and since then no word was said about any trouble.
     ///
     /// # Errors
     /// It is not, or with what word.
     pub fn ensure_quiet(&self) -> Result<()> {
-        let (log, sessions) = (self.log(), self.sessions());
+        let sessions = self.sessions();
         ensure!(matches!(sessions[..], [(_, Session::Up)]), "{}: {sessions:?}", self.name);
         let said: &[&str] = match &self.program {
             Program::Bird(_) => &["<ERR>", "<WARN>", "<RMT>", "<BUG>", "<AUTH>"],
             Program::Frr(_) => &["NOTIFICATION", " Down "],
+            Program::Gobgp(_) => &[
+                "\"level\":\"warning\"",
+                "\"level\":\"error\"",
+                "\"level\":\"fatal\"",
+                "Peer Down",
+                "notification",
+            ],
+            Program::Openbgpd(_) => {
+                &["otification", "error", "fatal", " failed", " closed", "state change Established"]
+            }
         };
-        let trouble = log.lines().find(|line| said.iter().any(|word| line.contains(word)));
+        let lines = self.lines().into_iter().map(|(_, line)| line);
+        let mut since = lines.skip_while(|line| self.session(line) != Some(Session::Up));
+        let trouble = since.find(|line| said.iter().any(|word| line.contains(word)));
         ensure!(trouble.is_none(), "{} says: {}", self.name, trouble.unwrap_or_default());
         if let Program::Bird(bird) = &self.program {
             let shown = bird.birdc("show protocols holdfast")?;
@@ -230,9 +306,14 @@ impl Stock {
     }
 }
 
-fn bird(special: Special, number: u8, host: &Namespace) -> Result<Bird> {
+fn bird(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<Bird> {
     let (own, router) = (address(special, number), service(special == Special::V6));
     let family = if special == Special::V6 { "ipv6" } else { "ipv4" };
+    // Since BIRD 3 it wants to be told which kind of key it is, and says so each time.
+    let kind = match (special, programs) {
+        (Special::Md5, Programs::Tree(_)) => "authentication md5;",
+        _ => "",
+    };
     let mut routes = String::new();
     for prefix in fixed(special, number) {
         writeln!(routes, "route {prefix} blackhole;")?;
@@ -241,24 +322,24 @@ fn bird(special: Special, number: u8, host: &Namespace) -> Result<Bird> {
         "timeformat log iso long ms;
         router id {};
         protocol device {{ }}
-        protocol static fixed {{ {family};\ninclude \"{FIXED}\";\n}}
-        protocol static once {{ {family};\ninclude \"{ONCE}\";\n}}
+        protocol static lasting {{ {family};\ninclude \"{FIXED}\";\n}}
+        protocol static used_once {{ {family};\ninclude \"{ONCE}\";\n}}
         protocol bgp holdfast {{
           debug {{ events, states }};
           local {own} as {}; neighbor {router} as {ROUTER_AS};
           connect delay time 1; connect retry time 1; error wait time 1, 2;
           hold time {HOLD_TIME}; graceful restart off;
           {family} {{ import all; export all; }};
-          {}
+          {kind} {}
         }}",
         v4(number),
         asn(number),
         special.bird()
     );
-    Bird::start_with(host, &text, &[(FIXED, &routes), (ONCE, "")])
+    Bird::start_of(programs.clone(), host, &text, &[(FIXED, &routes), (ONCE, "")])
 }
 
-fn frr(special: Special, number: u8, host: &Namespace) -> Result<Frr> {
+fn frr(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<Frr> {
     let router = service(special == Special::V6);
     let (family, activate) = match special {
         Special::V6 => ("ipv6", format!("neighbor {router} activate")),
@@ -290,5 +371,75 @@ fn frr(special: Special, number: u8, host: &Namespace) -> Result<Frr> {
         asn(number),
         v4(number)
     );
-    Frr::start(host, &configuration)
+    Frr::start_of(programs.clone(), host, &configuration)
+}
+
+fn parsed(prefixes: impl Iterator<Item = String>) -> Result<Vec<Prefix>> {
+    prefixes.map(|prefix| prefix.parse().ok().with_context(|| prefix.clone())).collect()
+}
+
+fn gobgp(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<GoBgp> {
+    let (own, router) = (address(special, number), service(special == Special::V6));
+    let family = if special == Special::V6 { "ipv6" } else { "ipv4" };
+    let configuration = format!(
+        "[global.config]
+         as = {}
+         router-id = \"{}\"
+         [[neighbors]]
+         [neighbors.config]
+         neighbor-address = \"{router}\"
+         peer-as = {ROUTER_AS}
+         {}
+         [neighbors.timers.config]
+         connect-retry = 1
+         hold-time = {HOLD_TIME}
+         keepalive-interval = 10
+         [neighbors.transport.config]
+         local-address = \"{own}\"
+         passive-mode = {}
+         [[neighbors.afi-safis]]
+         [neighbors.afi-safis.config]
+         afi-safi-name = \"{family}-unicast\"",
+        asn(number),
+        v4(number),
+        if special == Special::Md5 { "auth-password = \"secret\"" } else { "" },
+        special == Special::Dials
+    );
+    let gobgp = GoBgp::start_of(programs.clone(), host, &configuration)?;
+    gobgp.change(host, parsed(fixed(special, number))?, Vec::new())?;
+    Ok(gobgp)
+}
+
+fn openbgpd(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<OpenBgpd> {
+    let (own, router) = (address(special, number), service(special == Special::V6));
+    let (family, other) = if special == Special::V6 { ("IPv6", "IPv4") } else { ("IPv4", "IPv6") };
+    let more = match special {
+        Special::Nothing | Special::V6 | Special::Waits => "",
+        Special::Md5 => "tcp md5sig password secret",
+        Special::Dials => "passive",
+    };
+    let mut networks = String::new();
+    for prefix in fixed(special, number) {
+        writeln!(networks, "network {prefix}")?;
+    }
+    let configuration = format!(
+        "AS {}
+         router-id {}
+         fib-update no
+         holdtime {HOLD_TIME}
+         {networks}
+         neighbor {router} {{
+           remote-as {ROUTER_AS}
+           local-address {own}
+           announce {family} unicast
+           announce {other} none
+           announce restart no
+           {more}
+         }}
+         allow from any
+         allow to any\n",
+        asn(number),
+        v4(number)
+    );
+    OpenBgpd::start_of(programs.clone(), host, &configuration)
 }
