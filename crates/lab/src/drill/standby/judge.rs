@@ -24,6 +24,8 @@ use crate::{
 const KEPT: usize = 1 << 20;
 /// Findings that are kept in words.
 const FINDINGS: usize = 20;
+/// Octets of a packet that are shown at most.
+const MOST_SHOWN: usize = 96;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -215,7 +217,14 @@ impl Judge {
                 self.take(source, &segment);
             }
             // Nothing else passes the filter.
-            None => self.unreachable += u64::from(self.is_of_router(frame)),
+            None if self.is_of_router(frame) => {
+                self.unreachable += 1;
+                // Which it is, and of what: behind the Ethernet header.
+                let octets: String =
+                    frame.iter().skip(14).take(MOST_SHOWN).map(|octet| format!("{octet:02x}")).collect();
+                self.find(format!("ICMP of the router: {octets}"));
+            }
+            None => {}
         }
     }
 

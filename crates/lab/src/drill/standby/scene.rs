@@ -1,6 +1,9 @@
 //! All that runs: a router, maybe a standby, four stock routers, a feeder with a whole table, a store, and packets.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
@@ -26,6 +29,8 @@ use crate::{
     wait,
 };
 
+/// How far behind the peers the kernel may be.
+const IN_STEP: Duration = Duration::from_secs(10);
 const STORE: u8 = 30;
 const SENDER: u8 = 31;
 
@@ -333,7 +338,16 @@ impl Scene {
     /// # Errors
     /// It does not say.
     pub fn differences(&self) -> Result<usize> {
-        self.peers.differences(self.hosts.router.as_ref().context("a host")?)
+        let host = self.hosts.router.as_ref().context("a host")?;
+        // The kernel may be told behind the peers.
+        let until = Instant::now() + IN_STEP;
+        loop {
+            let differences = self.peers.differences(host)?;
+            if differences == 0 || Instant::now() > until {
+                return Ok(differences);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// When the router first logged an event, in microseconds since 1970, and behind a time.
