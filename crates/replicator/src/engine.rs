@@ -25,6 +25,7 @@ use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
 
+pub(crate) use restoring::Owner;
 use restoring::{Restoring, Standing};
 
 use crate::{
@@ -54,6 +55,8 @@ pub(crate) struct Engine {
     way: Option<Box<dyn Way>>,
     files: Vec<OwnedFd>,
     pub(crate) lease: Option<Lease>,
+    /// The network namespace of this router (SO_NETNS_COOKIE); 0: not known.
+    pub(crate) namespace: u64,
     marks: SharedMemory,
     pub(crate) protection: Protection,
     /// Since when sessions end, as the store is away.
@@ -145,6 +148,7 @@ impl Engine {
             way: None,
             files: Vec::new(),
             lease: None,
+            namespace: 0,
             marks,
             protection: if was_gated { Protection::Waiting } else { Protection::Beginning },
             stepping_down_since: None,
@@ -304,6 +308,7 @@ impl Engine {
             match taken {
                 Ok(Some(lease)) => {
                     info!(event = "lease-taken", epoch = lease.epoch(), "the lease is ours");
+                    lease.set_namespace(self.namespace);
                     self.heard_at = Some(now);
                     self.writer = Writer::new(lease.epoch(), random());
                     self.lease = Some(lease);

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 0 | the *epoch*: how many have had the lease |
 //! | 1 | a tag that each holder changes in the upper 24 bits, and until when it has the lease: CLOCK_BOOTTIME in milliseconds |
+//! | 2 | the network namespace of the holder (SO_NETNS_COOKIE); 0: not known |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
@@ -33,8 +34,9 @@ const MOST_EPOCH: u64 = 1 << 53;
 
 const EPOCH: usize = 0;
 const HOLDER: usize = 1;
+const NAMESPACE: usize = 2;
 /// Octets of the file.
-const OCTETS: usize = 16;
+const OCTETS: usize = 24;
 
 /// Bits of the time in a word.
 const TIME_BITS: u32 = 40;
@@ -128,6 +130,27 @@ impl Lease {
         // A router that was stopped for long, and has lost the lease to this one, has had the lock all the time.
         self.has_lock = self.has_lock || lock(&self.file).unwrap_or(false);
         true
+    }
+
+    /// Says in which network namespace its holder is. A moment before, the file names that of the holder before.
+    pub(crate) fn set_namespace(&self, cookie: u64) {
+        self.file.words()[NAMESPACE].store(cookie, Ordering::SeqCst);
+    }
+
+    /// In which network namespace the last holder is or was; 0: not known.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn namespace(file: impl AsFd) -> io::Result<u64> {
+        let mut word = [0; 8];
+        let read = rustix::io::pread(file, &mut word, (NAMESPACE * size_of::<u64>()) as u64)?;
+        Ok(if read == word.len() { u64::from_ne_bytes(word) } else { 0 })
+    }
+
+    /// Whether another router has taken it since, by the file.
+    pub(crate) fn is_taken(&self) -> bool {
+        let now = Holder::of(self.file.words()[HOLDER].load(Ordering::SeqCst));
+        self.is_lost || now.tag != self.holder.tag
     }
 
     /// Counts on from an epoch that the store has had; false: no router has counted so far.
@@ -226,12 +249,25 @@ mod tests {
         let mut stopped = Lease::take(place.open(), at(1000)).expect("a file").expect("free");
         assert!(Lease::take(place.open(), at(4100)).expect("a file").is_none(), "its time is not over");
         let mut next = Lease::take(place.open(), at(4101)).expect("a file").expect("its time is over");
+        assert!(stopped.is_taken() && !next.is_taken());
         assert!(!stopped.renew(at(4102)) && stopped.until() == 0);
         assert!(next.renew(at(5000)), "it has the lock now");
         drop(next);
         assert!(!stopped.renew(at(9000)), "nobody has it any more, and this one neither");
         let again = Lease::take(place.open(), at(5001)).expect("a file").expect("the holder is dead");
         assert_eq!(again.epoch(), 3);
+    }
+
+    #[test]
+    fn the_file_names_the_namespace_of_the_last_holder() {
+        let place = Place::new("namespace");
+        let file = place.open();
+        std::fs::write(&place.0, [0; 16]).expect("a file as another build has made it");
+        assert_eq!(Lease::namespace(&file).expect("a file"), 0);
+        let lease = Lease::take(&file, at(1000)).expect("a file").expect("free");
+        assert_eq!(Lease::namespace(&file).expect("a file"), 0, "nobody has said it");
+        lease.set_namespace(1 << 40 | 7);
+        assert_eq!(Lease::namespace(&file).expect("a file"), 1 << 40 | 7);
     }
 
     #[test]
