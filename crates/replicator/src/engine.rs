@@ -302,7 +302,7 @@ impl Engine {
     fn take_lease(&mut self, now: Instant) {
         if self.lease.is_none() && !self.files.is_empty() {
             let taken = match self.standing.may_take() {
-                true => Lease::take(&self.files[0], clock::since_boot()),
+                true => Lease::take(&self.files[0], clock::since_boot),
                 false => self.look(),
             };
             match taken {
@@ -330,7 +330,7 @@ impl Engine {
     /// Looks whether another router has the lease, as a standby that has not seen one yet.
     fn look(&mut self) -> std::io::Result<Option<Lease>> {
         let file = self.files.first().ok_or(std::io::ErrorKind::NotFound)?;
-        if Lease::is_held(file, clock::since_boot())? {
+        if Lease::is_held(file, clock::since_boot)? {
             self.standing.sees_another();
         }
         Ok(None)

@@ -126,7 +126,7 @@ impl Engine {
     }
 
     fn is_held_elsewhere(&self) -> bool {
-        let held = self.files.first().map(|file| Lease::is_held(file, clock::since_boot()));
+        let held = self.files.first().map(|file| Lease::is_held(file, clock::since_boot));
         held.is_some_and(|held| held.unwrap_or(false))
     }
 
