@@ -1,7 +1,7 @@
 //! Service addresses: put on their interfaces, and again when somebody removes them; announced to neighbours.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     rc::Rc,
     time::Duration,
@@ -9,14 +9,15 @@ use std::{
 
 use holdfast_api::{
     address::v1::{
-        AddressServer, Addresses as ApiAddresses, AssumeReply, Empty, ServiceAddress as ApiAddress,
+        AddressServer, AnnounceRequest, AssumeReply, AssumeRequest, Empty, ResignRequest,
+        ServiceAddress as ApiAddress,
     },
     keeper::v1::KeeperClient,
 };
 use holdfast_fib_linux::{AddressWriter, Interface, InterfaceAddress};
 use holdfast_process::spawn_task;
 use holdfast_sockets::Place;
-use holdfast_sys::frame;
+use holdfast_sys::{clock, frame};
 use holdfast_xrl::{CallContext, XrlError};
 use tokio::{task::AbortHandle, time::sleep};
 use tracing::{info, warn};
@@ -56,6 +57,8 @@ pub(crate) struct Addresses {
     /// Who opens the socket for frames.
     keeper: KeeperClient,
     wanted: RefCell<BTreeSet<ServiceAddress>>,
+    /// Afterwards none is put or announced: CLOCK_BOOTTIME. The router may have been stopped, and others have them since.
+    until: Cell<Duration>,
     announcing: RefCell<Option<AbortHandle>>,
 }
 
@@ -63,29 +66,33 @@ pub(crate) struct Addresses {
 pub(crate) struct AddressService(pub(crate) Rc<Addresses>);
 
 impl AddressServer for AddressService {
-    async fn assume(&self, _: &CallContext, request: ApiAddresses) -> Result<AssumeReply, XrlError> {
-        let wanted = read(request)?;
+    async fn assume(&self, _: &CallContext, request: AssumeRequest) -> Result<AssumeReply, XrlError> {
+        let wanted = read(request.addresses)?;
+        self.0.until.set(Duration::from_nanos(request.until));
         let before = self.0.wanted.replace(wanted.clone());
         let left = before.difference(&wanted).cloned().collect();
         self.0.remove(&left).await?;
         let outcome = self.0.put().await?;
-        Ok(AssumeReply { missing: outcome.missing })
+        Ok(AssumeReply { missing: outcome.missing, added: outcome.any })
     }
 
-    async fn announce(&self, _: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+    async fn announce(&self, _: &CallContext, request: AnnounceRequest) -> Result<Empty, XrlError> {
+        self.0.until.set(Duration::from_nanos(request.until));
         self.0.announce();
         Ok(Empty {})
     }
 
-    async fn resign(&self, _: &CallContext, request: ApiAddresses) -> Result<Empty, XrlError> {
-        let resigned = read(request)?;
+    async fn resign(&self, _: &CallContext, request: ResignRequest) -> Result<Empty, XrlError> {
+        let resigned = read(request.addresses)?;
         self.0.wanted.borrow_mut().retain(|one| !resigned.contains(one));
         if self.0.wanted.borrow().is_empty()
             && let Some(task) = self.0.announcing.take()
         {
             task.abort();
         }
-        self.0.remove(&resigned).await?;
+        if !request.stay {
+            self.0.remove(&resigned).await?;
+        }
         Ok(Empty {})
     }
 }
@@ -101,7 +108,14 @@ struct Put {
 impl Addresses {
     /// None yet, at this place, on these interfaces.
     pub(crate) fn new(place: Place, interfaces: Rc<Interfaces>, keeper: KeeperClient) -> Self {
-        Self { place, interfaces, keeper, wanted: RefCell::default(), announcing: RefCell::default() }
+        Self {
+            place,
+            interfaces,
+            keeper,
+            wanted: RefCell::default(),
+            until: Cell::default(),
+            announcing: RefCell::default(),
+        }
     }
 
     /// Puts addresses back that somebody else has removed, and those whose interface was not there, for ever.
@@ -140,25 +154,29 @@ impl Addresses {
         self.remove(&wanted).await
     }
 
+    /// Whether the router may have them still, as far as it has said.
+    fn may(&self) -> bool {
+        clock::since_boot() < self.until.get()
+    }
+
+    /// Those of the wanted that are not where they belong.
+    fn lacking(&self) -> Vec<ServiceAddress> {
+        let (wanted, interfaces) = (self.wanted.borrow(), self.by_name());
+        let is_there = |one: &ServiceAddress| {
+            let known = interfaces.get(&one.interface);
+            known.is_some_and(|known| known.addresses.iter().any(|own| own.address == one.address.address))
+        };
+        wanted.iter().filter(|one| !is_there(one)).cloned().collect()
+    }
+
     /// Puts what is wanted where it is not yet.
     async fn put(&self) -> Result<Put, XrlError> {
-        let lacking = {
-            let (wanted, interfaces) = (self.wanted.borrow(), self.by_name());
-            wanted
-                .iter()
-                .filter(|one| {
-                    let known = interfaces.get(&one.interface);
-                    known.is_none_or(|known| {
-                        !known.addresses.iter().any(|own| own.address == one.address.address)
-                    })
-                })
-                .cloned()
-                .collect::<Vec<_>>()
-        };
-        if lacking.is_empty() {
+        if self.lacking().is_empty() || !self.may() {
             return Ok(Put::default());
         }
         let (mut outcome, mut writer) = (Put::default(), self.writer().await?);
+        // Others may have resigned some meanwhile, and the time may be over.
+        let lacking = if self.may() { self.lacking() } else { Vec::new() };
         let interfaces = self.by_name();
         for ServiceAddress { interface, address } in lacking {
             let put = match interfaces.get(&interface) {
@@ -185,7 +203,9 @@ impl Addresses {
         }
         let (mut writer, interfaces) = (self.writer().await?, self.by_name());
         let mut failed = Ok(());
-        for ServiceAddress { interface, address } in resigned {
+        // Some may be wanted again meanwhile.
+        let resigned = resigned.difference(&self.wanted.borrow()).cloned().collect::<Vec<_>>();
+        for ServiceAddress { interface, address } in &resigned {
             let Some(known) = interfaces.get(interface) else { continue };
             let was_there = known.addresses.iter().any(|own| own.address == address.address);
             match writer.remove(known.index, *address) {
@@ -221,6 +241,9 @@ impl Addresses {
 
     async fn announce_once(&self) -> Result<(), String> {
         let socket = self.place.frames(&self.keeper).await.map_err(|error| error.message().to_owned())?;
+        if !self.may() {
+            return Ok(());
+        }
         let (interfaces, wanted) = (self.by_name(), self.wanted.borrow().clone());
         let mut failed = Ok(());
         for ServiceAddress { interface, address } in &wanted {
@@ -247,8 +270,8 @@ impl Addresses {
     }
 }
 
-fn read(request: ApiAddresses) -> Result<BTreeSet<ServiceAddress>, XrlError> {
-    if request.addresses.len() > MOST {
+fn read(addresses: Vec<ApiAddress>) -> Result<BTreeSet<ServiceAddress>, XrlError> {
+    if addresses.len() > MOST {
         return Err(XrlError::invalid_argument(format!("more than {MOST} addresses")));
     }
     let one = |ApiAddress { address, length, interface }: ApiAddress| {
@@ -258,6 +281,6 @@ fn read(request: ApiAddresses) -> Result<BTreeSet<ServiceAddress>, XrlError> {
         let is_name = (1..=LONGEST_NAME).contains(&interface.len());
         is_name.then_some(ServiceAddress { interface, address: InterfaceAddress { address, length } })
     };
-    let read = request.addresses.into_iter().map(one).collect::<Option<_>>();
+    let read = addresses.into_iter().map(one).collect::<Option<_>>();
     read.ok_or_else(|| XrlError::invalid_argument("an address, its length or its interface makes no sense"))
 }

@@ -16,7 +16,9 @@ use std::{
 };
 
 use holdfast_api::{
-    address::v1::{AddressClient, Addresses, Empty as AddressEmpty, ServiceAddress},
+    address::v1::{
+        AddressClient, AnnounceRequest, AssumeReply, AssumeRequest, ResignRequest, ServiceAddress,
+    },
     fea::v1::{Configuration, Empty, FeaClient, ShutdownRequest, Vrf},
     keeper::v1::{
         Empty as KeeperEmpty, GetRequest, KeeperClient, ListReply, PutRequest, SocketKind, SocketRequest,
@@ -341,24 +343,29 @@ fn service_addresses_are_there_and_told_until_they_are_resigned() {
             address(&[10, 9, 0, 9], 24, "late0"),
         ];
         let fea: AddressClient = router.replicator.wait_for("fea@red").await.expect("it is there");
-        let assumed = fea.assume(Addresses { addresses: all.to_vec() }).await.expect("assumed");
+        let assume = |addresses: &[ServiceAddress], until: u64| {
+            fea.assume(AssumeRequest { addresses: addresses.to_vec(), until })
+        };
+        let resign = |addresses: &[ServiceAddress], stay: bool| {
+            fea.resign(ResignRequest { addresses: addresses.to_vec(), stay })
+        };
+        let late = assume(&all, 1).await.expect("told");
+        assert!(!late.added && late.missing.is_empty(), "the lease is over: {late:?}");
+        assert!(!namespace.inside(|| ip("address show")).contains("10.0.0.9/24"));
+        let assumed = assume(&all, u64::MAX).await.expect("assumed");
+        assert!(assumed.added);
         assert_eq!(assumed.missing, ["10.9.0.9: there is no interface late0"]);
         let shown = namespace.inside(|| ip("address show dev eth0"));
         assert!(shown.contains("10.0.0.9/24") && shown.contains("fd00::9/64 scope global nodad"), "{shown}");
 
-        fea.announce(AddressEmpty {}).await.expect("told");
-        let (mut requests, mut replies, mut advertisements) = (0, 0, 0);
-        let mut frame = [0; 2048];
-        while [requests, replies, advertisements].into_iter().any(|count| count < 2) {
-            let Ok((octets, _)) = rustix::net::recv(&ear, &mut frame, rustix::net::RecvFlags::empty()) else {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                continue;
-            };
-            let frame = &frame[..octets];
-            requests += u32::from(frame[12..].starts_with(&[8, 6]) && frame[20..22] == [0, 1]);
-            replies += u32::from(frame[12..].starts_with(&[8, 6]) && frame[20..22] == [0, 2]);
-            advertisements +=
-                u32::from(frame[12..].starts_with(&[0x86, 0xdd]) && frame.get(54) == Some(&136));
+        fea.announce(AnnounceRequest { until: 1 }).await.expect("told");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(frames(&ear), [0; 3], "the lease is over");
+        fea.announce(AnnounceRequest { until: u64::MAX }).await.expect("told");
+        let mut heard = [0; 3];
+        while heard.iter().any(|count| *count < 2) {
+            heard.iter_mut().zip(frames(&ear)).for_each(|(all, more)| *all += more);
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
 
         namespace.inside(|| ip("address del 10.0.0.9/24 dev eth0"));
@@ -366,26 +373,41 @@ fn service_addresses_are_there_and_told_until_they_are_resigned() {
         namespace.inside(|| ip("link add late0 type veth peer name late1"));
         until(&namespace, "10.9.0.9/24", true).await;
 
-        let fewer = Addresses { addresses: all[..2].to_vec() };
-        assert_eq!(fea.assume(fewer.clone()).await.expect("assumed").missing, Vec::<String>::new());
+        let fewer = &all[..2];
+        assert_eq!(assume(fewer, u64::MAX).await.expect("assumed"), AssumeReply::default());
         until(&namespace, "10.9.0.9/24", false).await;
-        fea.resign(fewer.clone()).await.expect("resigned");
+        resign(fewer, true).await.expect("they are another router's");
+        assert!(namespace.inside(|| ip("address show")).contains("10.0.0.9/24"));
+        resign(fewer, false).await.expect("resigned");
         let shown = namespace.inside(|| ip("address show"));
         assert!(!shown.contains("10.0.0.9/24") && !shown.contains("fd00::9/64"), "{shown}");
         assert!(shown.contains("10.0.0.1/24"), "what is not Holdfast's stays: {shown}");
-        fea.resign(fewer).await.expect("there is nothing to remove");
+        resign(fewer, false).await.expect("there is nothing to remove");
         for wrong in [
             address(&[1, 2], 8, "eth0"),
             address(&[10, 0, 0, 9], 33, "eth0"),
             address(&[10, 0, 0, 9], 24, ""),
         ] {
-            let error = fea.assume(Addresses { addresses: vec![wrong] }).await.expect_err("no address");
+            let error = assume(&[wrong], u64::MAX).await.expect_err("no address");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         }
-        fea.assume(Addresses { addresses: all[..1].to_vec() }).await.expect("assumed");
+        assume(&all[..1], u64::MAX).await.expect("assumed");
         router.configure(&[]).await.expect("configured");
         until(&namespace, "10.0.0.9/24", false).await;
     });
+}
+
+/// How many ARP requests, ARP replies and Neighbor Advertisements have come since.
+fn frames(ear: &OwnedFd) -> [u32; 3] {
+    let (mut heard, mut frame) = ([0; 3], [0; 2048]);
+    while let Ok((octets, _)) = rustix::net::recv(ear, &mut frame, rustix::net::RecvFlags::empty()) {
+        let frame = &frame[..octets];
+        let is_arp = |operation: u8| frame[12..].starts_with(&[8, 6]) && frame[20..22] == [0, operation];
+        let is_told = frame[12..].starts_with(&[0x86, 0xdd]) && frame.get(54) == Some(&136);
+        let kinds = [is_arp(1), is_arp(2), is_told];
+        heard.iter_mut().zip(kinds).for_each(|(count, is)| *count += u32::from(is));
+    }
+    heard
 }
 
 #[test]

@@ -25,6 +25,7 @@ use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
 
+pub(crate) use restoring::Owner;
 use restoring::{Restoring, Standing};
 
 use crate::{
@@ -54,6 +55,8 @@ pub(crate) struct Engine {
     way: Option<Box<dyn Way>>,
     files: Vec<OwnedFd>,
     pub(crate) lease: Option<Lease>,
+    /// The network namespace of this router (SO_NETNS_COOKIE); 0: not known.
+    pub(crate) namespace: u64,
     marks: SharedMemory,
     pub(crate) protection: Protection,
     /// Since when sessions end, as the store is away.
@@ -145,6 +148,7 @@ impl Engine {
             way: None,
             files: Vec::new(),
             lease: None,
+            namespace: 0,
             marks,
             protection: if was_gated { Protection::Waiting } else { Protection::Beginning },
             stepping_down_since: None,
@@ -298,12 +302,13 @@ impl Engine {
     fn take_lease(&mut self, now: Instant) {
         if self.lease.is_none() && !self.files.is_empty() {
             let taken = match self.standing.may_take() {
-                true => Lease::take(&self.files[0], clock::since_boot()),
+                true => Lease::take(&self.files[0], clock::since_boot),
                 false => self.look(),
             };
             match taken {
                 Ok(Some(lease)) => {
                     info!(event = "lease-taken", epoch = lease.epoch(), "the lease is ours");
+                    lease.set_namespace(self.namespace);
                     self.heard_at = Some(now);
                     self.writer = Writer::new(lease.epoch(), random());
                     self.lease = Some(lease);
@@ -325,7 +330,7 @@ impl Engine {
     /// Looks whether another router has the lease, as a standby that has not seen one yet.
     fn look(&mut self) -> std::io::Result<Option<Lease>> {
         let file = self.files.first().ok_or(std::io::ErrorKind::NotFound)?;
-        if Lease::is_held(file, clock::since_boot())? {
+        if Lease::is_held(file, clock::since_boot)? {
             self.standing.sees_another();
         }
         Ok(None)

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 0 | the *epoch*: how many have had the lease |
 //! | 1 | a tag that each holder changes in the upper 24 bits, and until when it has the lease: CLOCK_BOOTTIME in milliseconds |
+//! | 2 | the network namespace of the holder (SO_NETNS_COOKIE); 0: not known |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
@@ -33,8 +34,9 @@ const MOST_EPOCH: u64 = 1 << 53;
 
 const EPOCH: usize = 0;
 const HOLDER: usize = 1;
+const NAMESPACE: usize = 2;
 /// Octets of the file.
-const OCTETS: usize = 16;
+const OCTETS: usize = 24;
 
 /// Bits of the time in a word.
 const TIME_BITS: u32 = 40;
@@ -80,16 +82,20 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes it; `None` while another router has it. `now` is CLOCK_BOOTTIME.
+    /// Takes it; `None` while another router has it. `now` reads CLOCK_BOOTTIME.
+    ///
+    /// The clock is read behind the word. The other way round the holder may renew in between, and its time would be
+    /// later than any that is taken at that time: it would pass for one of another start of the machine.
     ///
     /// # Errors
     /// The file cannot be locked, read, written or mapped.
-    pub(crate) fn take(file: impl AsFd, now: Duration) -> io::Result<Option<Self>> {
+    pub(crate) fn take(file: impl AsFd, now: impl FnOnce() -> Duration) -> io::Result<Option<Self>> {
         let has_lock = lock(&file)?;
         let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
         let words = file.words();
         let before = words[HOLDER].load(Ordering::SeqCst);
-        let taken = Holder::of(before).next(now, has_lock).filter(|next| swap(&words[HOLDER], before, *next));
+        let taken =
+            Holder::of(before).next(now(), has_lock).filter(|next| swap(&words[HOLDER], before, *next));
         let Some(holder) = taken else {
             if has_lock {
                 let _ = flock(&file, FlockOperation::Unlock);
@@ -105,10 +111,11 @@ impl Lease {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn is_held(file: impl AsFd, now: Duration) -> io::Result<bool> {
+    pub(crate) fn is_held(file: impl AsFd, now: impl FnOnce() -> Duration) -> io::Result<bool> {
         let mut word = [0; 8];
         let read = rustix::io::pread(file, &mut word, 8)?;
         let until = Holder::of(u64::from_le_bytes(word)).until;
+        let now = now();
         Ok(read == 8 && (milliseconds(now)..=milliseconds(now + TERM)).contains(&until))
     }
 
@@ -128,6 +135,27 @@ impl Lease {
         // A router that was stopped for long, and has lost the lease to this one, has had the lock all the time.
         self.has_lock = self.has_lock || lock(&self.file).unwrap_or(false);
         true
+    }
+
+    /// Says in which network namespace its holder is. A moment before, the file names that of the holder before.
+    pub(crate) fn set_namespace(&self, cookie: u64) {
+        self.file.words()[NAMESPACE].store(cookie, Ordering::SeqCst);
+    }
+
+    /// In which network namespace the last holder is or was; 0: not known.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn namespace(file: impl AsFd) -> io::Result<u64> {
+        let mut word = [0; 8];
+        let read = rustix::io::pread(file, &mut word, (NAMESPACE * size_of::<u64>()) as u64)?;
+        Ok(if read == word.len() { u64::from_ne_bytes(word) } else { 0 })
+    }
+
+    /// Whether another router has taken it since, by the file.
+    pub(crate) fn is_taken(&self) -> bool {
+        let now = Holder::of(self.file.words()[HOLDER].load(Ordering::SeqCst));
+        self.is_lost || now.tag != self.holder.tag
     }
 
     /// Counts on from an epoch that the store has had; false: no router has counted so far.
@@ -201,43 +229,71 @@ mod tests {
     fn one_has_it_and_each_has_another_epoch() {
         let place = Place::new("one");
         let (first, second) = (place.open(), place.open());
-        let mut lease = Lease::take(&first, at(10_000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&first, || at(10_000)).expect("a file").expect("free");
         assert_eq!((lease.epoch(), lease.until()), (1, 13_000_000_000));
-        assert!(Lease::take(&second, at(10_001)).expect("a file").is_none(), "another has it");
-        assert!(Lease::is_held(&second, at(10_001)).expect("a file"));
-        assert!(!Lease::is_held(&second, at(13_001)).expect("a file"), "not renewed");
+        assert!(Lease::take(&second, || at(10_001)).expect("a file").is_none(), "another has it");
+        assert!(Lease::is_held(&second, || at(10_001)).expect("a file"));
+        assert!(!Lease::is_held(&second, || at(13_001)).expect("a file"), "not renewed");
         assert!(lease.renew(at(10_050)) && lease.until() == 13_000_000_000, "it was renewed a moment ago");
         assert!(lease.renew(at(10_100)) && lease.until() == 13_100_000_000);
         drop((lease, first));
-        let mut later = Lease::take(&second, at(10_101)).expect("a file").expect("the holder is dead");
+        let mut later = Lease::take(&second, || at(10_101)).expect("a file").expect("the holder is dead");
         assert_eq!(later.epoch(), 2);
         assert!(later.raise(40) && later.epoch() == 41);
         for absurd in [MOST_EPOCH, u64::MAX] {
             assert!(!later.raise(absurd));
         }
         drop((later, second));
-        let third = Lease::take(place.open(), at(10_200)).expect("a file").expect("free");
+        let third = Lease::take(place.open(), || at(10_200)).expect("a file").expect("free");
         assert_eq!(third.epoch(), 42, "it stays so");
     }
 
     #[test]
     fn who_was_stopped_for_too_long_has_lost_it_for_good() {
         let place = Place::new("stopped");
-        let mut stopped = Lease::take(place.open(), at(1000)).expect("a file").expect("free");
-        assert!(Lease::take(place.open(), at(4100)).expect("a file").is_none(), "its time is not over");
-        let mut next = Lease::take(place.open(), at(4101)).expect("a file").expect("its time is over");
+        let mut stopped = Lease::take(place.open(), || at(1000)).expect("a file").expect("free");
+        assert!(Lease::take(place.open(), || at(4100)).expect("a file").is_none(), "its time is not over");
+        let mut next = Lease::take(place.open(), || at(4101)).expect("a file").expect("its time is over");
+        assert!(stopped.is_taken() && !next.is_taken());
         assert!(!stopped.renew(at(4102)) && stopped.until() == 0);
         assert!(next.renew(at(5000)), "it has the lock now");
         drop(next);
         assert!(!stopped.renew(at(9000)), "nobody has it any more, and this one neither");
-        let again = Lease::take(place.open(), at(5001)).expect("a file").expect("the holder is dead");
+        let again = Lease::take(place.open(), || at(5001)).expect("a file").expect("the holder is dead");
         assert_eq!(again.epoch(), 3);
+    }
+
+    #[test]
+    fn the_file_names_the_namespace_of_the_last_holder() {
+        let place = Place::new("namespace");
+        let file = place.open();
+        std::fs::write(&place.0, [0; 16]).expect("a file as another build has made it");
+        assert_eq!(Lease::namespace(&file).expect("a file"), 0);
+        let lease = Lease::take(&file, || at(1000)).expect("a file").expect("free");
+        assert_eq!(Lease::namespace(&file).expect("a file"), 0, "nobody has said it");
+        lease.set_namespace(1 << 40 | 7);
+        assert_eq!(Lease::namespace(&file).expect("a file"), 1 << 40 | 7);
+    }
+
+    #[test]
+    fn a_renewal_while_another_router_looks_is_one() {
+        let place = Place::new("meanwhile");
+        let (first, second) = (place.open(), place.open());
+        let mut lease = Lease::take(&first, || at(10_000)).expect("a file").expect("free");
+        let mut renewed = |renewed, seen| {
+            Lease::take(&second, || {
+                assert!(lease.renew(at(renewed)));
+                at(seen)
+            })
+        };
+        assert!(renewed(10_500, 10_400).expect("a file").is_none(), "later than this router's clock");
+        assert!(renewed(20_000, 20_000).expect("a file").is_none(), "in the last moment");
     }
 
     #[test]
     fn a_late_renewal_holds_where_nobody_has_taken_the_lease() {
         let place = Place::new("late");
-        let mut late = Lease::take(place.open(), at(1000)).expect("a file").expect("free");
+        let mut late = Lease::take(place.open(), || at(1000)).expect("a file").expect("free");
         assert!(late.renew(at(60_000)) && late.until() == 63_000_000_000);
     }
 

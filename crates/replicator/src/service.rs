@@ -74,7 +74,7 @@ impl ReplicatorServer for ReplicatorService {
         Ok(Status {
             preheated: preheated.into(),
             stand_ins,
-            has_addresses: told.holds,
+            has_addresses: told.are_ours(),
             missing_addresses: told.missing.clone(),
             ..status
         })

@@ -14,6 +14,7 @@ use holdfast_api::{
     keeper::v1::{Empty as KeeperEmpty, GetOfRequest, GetRequest, KeeperClient, OfRequest},
 };
 use holdfast_process::{Resolver, kept, spawn_task};
+use holdfast_sys::netns_cookie;
 use holdfast_xrl::XrlError;
 use tokio::{
     net::UnixStream,
@@ -99,6 +100,8 @@ impl Tasks {
         let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         gate_end.set_nonblocking(true)?;
+        // A kernel before Linux 5.14 does not say it.
+        engine.namespace = netns_cookie(&bell).unwrap_or(0);
         let (bell, engine) = (UnixStream::from_std(bell)?, RefCell::new(engine));
         Ok(Rc::new(Self {
             engine,
@@ -251,7 +254,7 @@ impl Tasks {
             let mut more = self.engine.borrow_mut().turn(now);
             self.keep_lease();
             more |= self.preheat(now);
-            self.judge_addresses();
+            self.judge_addresses(now);
             self.finish();
             self.restore();
             let is_ready = self.engine.borrow().is_ready() || self.do_stand_in.get();

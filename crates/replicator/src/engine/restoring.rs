@@ -32,6 +32,19 @@ pub(super) enum Restoring {
     Over,
 }
 
+/// Whose the service addresses are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// This router's: it has the sessions, as far as there are some.
+    Ours,
+    /// Those of a router in the same network namespace: they stay there.
+    Beside,
+    /// Those of a router in another network namespace: here there are none.
+    Elsewhere,
+    /// It is not known: nothing changes.
+    Undecided,
+}
+
 /// Whose standby this router is.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Standing {
@@ -90,10 +103,36 @@ impl Engine {
         self.lease.is_some() && matches!(self.restoring, Restoring::Over) && !self.has_stand_ins
     }
 
-    /// Whether the service addresses are this router's: it has the sessions, as far as there are some.
-    pub(crate) fn holds_addresses(&self) -> bool {
-        let has_lease = self.lease.is_some() && self.protection != Protection::Fenced;
-        has_lease && matches!(self.restoring, Restoring::Over)
+    /// Whose the service addresses are.
+    pub(crate) fn owner(&self) -> Owner {
+        let is_fenced = self.protection == Protection::Fenced;
+        match &self.lease {
+            // While sessions are made, `remaking` says when addresses come.
+            Some(_) if !is_fenced && !matches!(self.restoring, Restoring::Over) => Owner::Undecided,
+            Some(_) if !is_fenced => Owner::Ours,
+            // The store has had a router of a later epoch, which does not share the file.
+            Some(lease) if !lease.is_taken() => Owner::Elsewhere,
+            Some(_) => self.last_owner().unwrap_or(Owner::Elsewhere),
+            None if self.is_held_elsewhere() => self.last_owner().unwrap_or(Owner::Undecided),
+            None => Owner::Undecided,
+        }
+    }
+
+    /// By the file of the lease, as far as it names namespaces.
+    fn last_owner(&self) -> Option<Owner> {
+        let there = self.files.first().and_then(|file| Lease::namespace(file).ok())?;
+        let is_known = there != 0 && self.namespace != 0;
+        is_known.then_some(if there == self.namespace { Owner::Beside } else { Owner::Elsewhere })
+    }
+
+    fn is_held_elsewhere(&self) -> bool {
+        let held = self.files.first().map(|file| Lease::is_held(file, clock::since_boot));
+        held.is_some_and(|held| held.unwrap_or(false))
+    }
+
+    /// Until when service addresses may be put on interfaces and announced: CLOCK_BOOTTIME in nanoseconds, 0: they may not.
+    pub(crate) fn addresses_until(&self) -> u64 {
+        if self.protection == Protection::Fenced { 0 } else { self.lease_until() }
     }
 
     /// Whether it follows the store meanwhile, so that it has the routes before it takes over. Not where another router's gate

@@ -448,7 +448,7 @@ fn whoever_is_fenced_lets_nothing_leave_any_more() {
 fn without_the_lease_nothing_is_asked() {
     let mut world = World::new(&[""]);
     let other = world.lease_of_another();
-    assert!(Lease::take(&other, clock::since_boot()).expect("a file").is_some());
+    assert!(Lease::take(&other, clock::since_boot).expect("a file").is_some());
     world.session(0);
     world.after(1);
     world.after(5000);
@@ -581,7 +581,7 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     world.session(0);
     world.settle();
     assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
-    let again = Lease::take(&world.lease, clock::since_boot()).expect("a file");
+    let again = Lease::take(&world.lease, clock::since_boot).expect("a file");
     assert_eq!(again.map(|lease| lease.epoch()), Some(42), "it stays so");
     assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
 }
@@ -681,4 +681,40 @@ fn a_standby_takes_what_another_router_has_had() {
     assert_eq!((world.engine.role(), world.has_lease()), ("fenced", false));
     world.engine.reset().expect("it is");
     assert_eq!((world.engine.role(), world.views().len()), ("standby", 0));
+}
+
+#[test]
+fn service_addresses_are_of_whoever_has_the_lease_and_stay_in_the_namespace_of_that_router() {
+    for (namespace, owner) in [(7, Owner::Beside), (8, Owner::Elsewhere), (0, Owner::Elsewhere)] {
+        let mut world = World::new(&[""]);
+        world.engine.namespace = 7;
+        world.session(0);
+        world.settle();
+        assert_eq!(world.engine.owner(), Owner::Ours);
+        assert_eq!(world.engine.addresses_until(), world.engine.lease_until());
+        let mut next = next_router(&world);
+        next.namespace = namespace;
+        turns(&mut next, world.now);
+        let beside = if namespace == 0 { Owner::Undecided } else { owner };
+        assert_eq!(next.owner(), beside, "the other one lives");
+        world.engine.lease.as_mut().expect("held").release();
+        turns(&mut next, world.now);
+        assert_eq!((next.role(), next.owner()), ("restoring", Owner::Undecided));
+        drop(next.take_read());
+        world.after(600);
+        world.after(1);
+        assert_eq!((world.engine.role(), world.engine.owner()), ("fenced", owner));
+        assert_eq!(world.engine.addresses_until(), 0, "nothing is put or announced any more");
+        next.remakes();
+        next.restored(1, 0);
+        assert_eq!(next.owner(), Owner::Ours);
+        // The process of the router that was fenced begins anew.
+        let mut again = next_router(&world);
+        again.namespace = 7;
+        turns(&mut again, world.now);
+        assert_eq!(
+            (again.role(), again.owner()),
+            ("standby", if namespace == 0 { Owner::Undecided } else { owner })
+        );
+    }
 }
