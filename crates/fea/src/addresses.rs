@@ -19,7 +19,10 @@ use holdfast_process::spawn_task;
 use holdfast_sockets::Place;
 use holdfast_sys::{clock, frame};
 use holdfast_xrl::{CallContext, XrlError};
-use tokio::{task::AbortHandle, time::sleep};
+use tokio::{
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
 use tracing::{info, warn};
 
 use crate::{
@@ -38,6 +41,8 @@ const TOLD_AFTER: [Duration; 5] = [
 ];
 /// Between two times that addresses are put back: somebody else may remove them all the time.
 const PACE: Duration = Duration::from_millis(100);
+/// How long the kernel may take to tell of an address that was put.
+const KNOWN: Duration = Duration::from_millis(200);
 /// Addresses of a table at most.
 const MOST: usize = 256;
 /// Octets of the name of an interface at most (IFNAMSIZ).
@@ -194,7 +199,26 @@ impl Addresses {
                 Err(why) => outcome.missing.push(format!("{}: {why}", address.address)),
             }
         }
+        if outcome.any {
+            self.until_known().await;
+        }
         Ok(outcome)
+    }
+
+    /// Waits until the kernel has told of what was put. An IPv6 address is one of its own only then: before, the kernel may send
+    /// from it, and forwards what comes for it.
+    async fn until_known(&self) {
+        let mut versions = self.interfaces.versions();
+        let known = async {
+            let are_there = || {
+                let interfaces = self.by_name();
+                let is_late = |one: &ServiceAddress| interfaces.contains_key(&one.interface);
+                !self.lacking().iter().any(is_late)
+            };
+            while !are_there() && versions.changed().await.is_ok() {}
+        };
+        // Another one may be refused, or be removed meanwhile.
+        let _ = timeout(KNOWN, known).await;
     }
 
     async fn remove(&self, resigned: &BTreeSet<ServiceAddress>) -> Result<(), XrlError> {
