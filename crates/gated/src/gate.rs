@@ -70,12 +70,19 @@ impl Gate {
         self.attach(orders, descriptors).await
     }
 
-    /// Takes marks and bells, and stands where it is ordered.
+    /// Takes marks and bells, and stands where it is ordered. Whoever gives up waiting for that leaves nothing half done.
     pub(crate) async fn attach(
         self: &Rc<Self>,
         orders: Orders,
         descriptors: [OwnedFd; 3],
     ) -> Result<(), XrlError> {
+        let this = Rc::clone(self);
+        let attached = spawn_task(async move { this.take_orders(orders, descriptors).await });
+        // One whose task has panicked has ended the process.
+        attached.await.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
+    }
+
+    async fn take_orders(self: &Rc<Self>, orders: Orders, descriptors: [OwnedFd; 3]) -> Result<(), XrlError> {
         let _one = self.changing.lock().await;
         let mut copies = Vec::new();
         for descriptor in &descriptors {
