@@ -2,7 +2,7 @@
 //! process is there nothing leaves, so what is kept stays true.
 //!
 //! ```text
-//! header: format (8 octets), VRF (4 octets), to 128 │ record 0 │ record 1 │ …
+//! header: format (8 octets), whether nothing comes in (1 octet), to 128 │ record 0 │ record 1 │ …
 //! record: state (4 octets; 0: none) │ what `Record` says, to 128
 //! ```
 //! The state of a record is made void before anything else of it changes, and written last. So a death loses the record
@@ -17,6 +17,7 @@ use crate::{Claim, Connection, MOST_FLOWS};
 
 const FORMAT: u64 = u64::from_le_bytes(*b"hf-flow1");
 const HEADER: usize = 128;
+const CLOSED: usize = 8;
 const RECORD: usize = 128;
 const STATE: usize = 4;
 
@@ -67,6 +68,18 @@ pub fn begin(octets: &mut [u8]) -> bool {
 /// Whether a memory is one of records, as this build writes them.
 pub fn is_kept(octets: &[u8]) -> bool {
     octets.len() == KEPT && octets.starts_with(&FORMAT.to_le_bytes())
+}
+
+/// Whether nothing comes in, as the process before has said.
+pub fn is_closed(octets: &[u8]) -> bool {
+    is_kept(octets) && octets[CLOSED] == 1
+}
+
+/// Says whether nothing comes in. No effect on a memory of something else.
+pub fn set_closed(octets: &mut [u8], is_closed: bool) {
+    if is_kept(octets) {
+        octets[CLOSED] = is_closed.into();
+    }
 }
 
 /// Writes a record, or that there is none. A number beyond the memory has no effect.
@@ -148,6 +161,18 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_process_knows_whether_anything_comes_in() {
+        let mut octets = vec![0; KEPT];
+        set_closed(&mut octets, true);
+        assert!(!is_closed(&octets), "no memory of records");
+        assert!(begin(&mut octets) && !is_closed(&octets));
+        for is_so in [true, false] {
+            set_closed(&mut octets, is_so);
+            assert_eq!(is_closed(&octets), is_so);
+        }
+    }
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_a_void_one_is_none() {

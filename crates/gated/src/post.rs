@@ -233,6 +233,8 @@ impl Post {
         // A router that lives has the queue: then nothing of what is here is ours to touch, and the next attempt finds it as it is.
         post.bind()?;
         if is_kept {
+            // A restore may be under way: the gate stays as the replicator has said.
+            post.is_closed = kept::is_closed(post.kept.octets());
             post.flows.restore(kept::read(post.kept.octets()));
         } else {
             post.kept.octets_mut().fill(0);
@@ -258,7 +260,12 @@ impl Post {
     pub fn set_closed(&mut self, is_closed: bool) -> Result<(), Missing> {
         if self.is_closed != is_closed {
             self.is_closed = is_closed;
+            // A death in between leaves it closed.
+            if is_closed {
+                kept::set_closed(self.kept.octets_mut(), true);
+            }
             self.install()?;
+            kept::set_closed(self.kept.octets_mut(), is_closed);
             self.drop_held();
         }
         if is_closed { self.destroy_left_overs() } else { Ok(()) }

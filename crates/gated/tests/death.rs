@@ -101,3 +101,29 @@ fn what_a_dead_router_has_left_goes_without_a_word() {
     assert!(!has_ended(&theirs, MOMENT), "the peer has heard nothing");
     assert_eq!(unread(&theirs), 0);
 }
+
+/// A restore is under way: what comes in between would end sessions whose sockets are being made.
+#[test]
+fn a_gate_that_dies_while_it_is_closed_stays_closed() {
+    let world = World::new(4);
+    let memory = SharedMemory::create("flows", KEPT).expect("memory");
+    let again = memory.descriptor().try_clone_to_owned().expect("a copy");
+    let third = memory.descriptor().try_clone_to_owned().expect("a copy");
+    let is_closed = |router: &str| {
+        let arguments = ["netns", "exec", router, "nft", "list", "table", "ip", "holdfast-gate"];
+        let output = std::process::Command::new("ip").args(arguments).output().expect("it runs");
+        String::from_utf8(output.stdout).expect("text").contains("hook input")
+    };
+    world.router.inside(move || post(memory, PORT).expect("a gate").set_closed(true).expect("closed"));
+    assert!(is_closed(&world.router.0), "while no gate is there");
+    world.router.inside(move || {
+        let memory = SharedMemory::from_descriptor(again).expect("memory");
+        drop(post(memory, PORT).expect("the next gate"));
+    });
+    assert!(is_closed(&world.router.0), "the restore is not over");
+    world.router.inside(move || {
+        let memory = SharedMemory::from_descriptor(third).expect("memory");
+        post(memory, PORT).expect("another gate").set_closed(false).expect("open");
+    });
+    assert!(!is_closed(&world.router.0));
+}
