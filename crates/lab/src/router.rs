@@ -149,15 +149,45 @@ impl Router {
     pub fn standby(&self, host: &Namespace) -> Result<Self> {
         let configuration = fs::read_to_string(self.configuration())?;
         let router = Self::launch(host, &configuration, &["--standby"])?;
-        router.until_role("standby", Duration::from_secs(30))?;
+        router.until_waiting()?;
+        Ok(router)
+    }
+
+    /// Waits until the router is a standby, and all its processes are there.
+    ///
+    /// # Errors
+    /// It does not come about.
+    pub fn until_waiting(&self) -> Result<()> {
+        self.until_role("standby", Duration::from_secs(30))?;
         wait::until("all processes of the standby", Duration::from_secs(30), || {
-            let shown = router.show(&["processes"]).map_err(|error| error.to_string())?;
+            let shown = self.show(&["processes"]).map_err(|error| error.to_string())?;
             // A preheated one has sessions to begin with.
             let state = &shown["bgp"]["state"];
             if *state == "waiting" || *state == "running" { Ok(()) } else { Err(shown.to_string()) }
         })
-        .with_context(|| router.log_tail())?;
-        Ok(router)
+        .with_context(|| self.log_tail())
+    }
+
+    /// Stops processes, the keeper too with `whole`, and keeps them so until [`Self::resume`].
+    ///
+    /// # Errors
+    /// One of them is gone.
+    pub fn pause(&self, pids: &[Pid], whole: bool) -> Result<()> {
+        self.signal(pids, whole, Signal::STOP)
+    }
+
+    /// Has stopped processes go on, in the order given.
+    ///
+    /// # Errors
+    /// One of them is gone.
+    pub fn resume(&self, pids: &[Pid], whole: bool) -> Result<()> {
+        self.signal(pids, whole, Signal::CONT)
+    }
+
+    fn signal(&self, pids: &[Pid], whole: bool, signal: Signal) -> Result<()> {
+        let keeper = if whole { Some(self.keeper_pid()?) } else { None };
+        let all = keeper.into_iter().chain(pids.iter().copied());
+        all.map(|pid| kill_process(pid, signal)).collect::<Result<(), _>>().context("a process is gone")
     }
 
     /// Waits until the router is this to its sessions.

@@ -19,7 +19,7 @@ pub mod stock;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -35,6 +35,10 @@ use crate::{drill::judge::Counts, table::random::Random};
 const PACE: Duration = Duration::from_millis(250);
 /// Changes before each failure, at most.
 const LONGEST_PAUSE_MS: u32 = 1500;
+/// Changes behind a router that has woken up: what it has held would be on the wire by then.
+const AFTER_WAKING: Duration = Duration::from_secs(2);
+/// For a router that has woken up to see that it has lost the sessions.
+const FENCING: Duration = Duration::from_secs(30);
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
 
@@ -68,6 +72,18 @@ pub enum Engine {
     Netns,
 }
 
+/// Which processes of the router are stopped, instead of a death of all.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pause {
+    /// All of them.
+    All,
+    /// The gate, and then the replicator, so that the lease ends. The gate is the first that wakes up.
+    Gate,
+    /// The replicator alone.
+    Replicator,
+}
+
 /// How a drill is done.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -86,6 +102,10 @@ pub struct Options {
     /// How many routers die.
     #[arg(long, default_value_t = 100)]
     pub rounds: u32,
+    /// In a drill of the container: nothing dies. These processes are stopped until a standby has taken over. Then they go on,
+    /// and nothing of theirs may be on the wire; after `takeover --reset` the router is the next standby.
+    #[arg(long, value_enum)]
+    pub pause: Option<Pause>,
     /// SIGKILL goes to the keeper alone; the others die with it.
     #[arg(long)]
     pub keeper_only: bool,
@@ -112,6 +132,7 @@ impl Options {
             engine: Engine::Netns,
             routes: 20_000,
             rounds: 1,
+            pause: None,
             keeper_only: false,
             forget: false,
             seed: 1,
@@ -126,6 +147,9 @@ impl Options {
 /// # Errors
 /// The stage could not be set. What the router does wrong is in the report.
 pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
+    if options.pause.is_some() && (kind != Kind::Container || options.standby == Standby::None) {
+        bail!("a pause is a drill of the container with a standby");
+    }
     let start = Instant::now();
     let scene = Scene::start(kind, options)?;
     println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());
@@ -195,10 +219,13 @@ impl<'a> Drill<'a> {
         if self.options.forget && self.report.kills == 0 {
             self.scene.redis.cli(&["FLUSHALL"])?;
         }
-        let at = self.scene.fail(self.options.keeper_only)?;
+        let at = match self.options.pause {
+            Some(pause) => self.scene.pause(pause)?,
+            None => self.scene.fail(self.options.keeper_only)?,
+        };
         self.report.kills += 1;
-        self.report.deaths += 1;
-        let taken_over = self.take_over(at);
+        self.report.deaths += u32::from(self.options.pause.is_none());
+        let taken_over = self.take_over(at).and_then(|times| self.wake().map(|()| times));
         let count = packets.end();
         self.report.packets += count.sent;
         self.report.packets_lost += count.sent - count.received;
@@ -219,6 +246,23 @@ impl<'a> Drill<'a> {
             count.sent - count.received
         );
         Ok(())
+    }
+
+    /// Has a router that was stopped go on under changes, and makes it a standby. No effect where none was.
+    fn wake(&mut self) -> Result<()> {
+        if self.options.pause.is_none() {
+            return Ok(());
+        }
+        let epoch = self.scene.epoch()?;
+        self.scene.resume()?;
+        self.churn(AFTER_WAKING, |_| false)?;
+        self.scene.until_fenced(FENCING)?;
+        self.churn(AFTER_WAKING, |_| false)?;
+        self.scene.settle()?;
+        self.scene.ensure_quiet()?;
+        self.scene.until_protected()?;
+        ensure!(self.scene.epoch()? == epoch, "the store has another epoch than {epoch}");
+        self.scene.reset()
     }
 
     /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.

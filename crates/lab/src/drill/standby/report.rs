@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Engine, Kind, Options, Standby, audit::Audit};
+use super::{Engine, Kind, Options, Pause, Standby, audit::Audit};
 use crate::drill::{phases::Column, report::Wire, stock};
 
 /// When what came, in microseconds from the failure on.
@@ -35,6 +35,8 @@ pub struct Report {
     pub standby: Standby,
     /// What a host is.
     pub engine: Engine,
+    /// Which processes were stopped; none: the router died.
+    pub pause: Option<Pause>,
     /// IPv4 routes of the feeder that stayed.
     pub routes: u32,
     /// Seed of all chance.
@@ -110,6 +112,7 @@ impl Report {
             peer: options.peer,
             standby: options.standby,
             engine: options.engine,
+            pause: options.pause,
             routes: options.routes,
             seed: options.seed,
             kills: 0,

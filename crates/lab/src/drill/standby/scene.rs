@@ -12,7 +12,7 @@ use holdfast_types::{Family, Prefix};
 use rustix::process::Pid;
 
 use super::{
-    Kind, Options, Standby,
+    Kind, Options, Pause, Standby,
     audit::Audit,
     judge::{Judge, Mac, Tally},
     lan::{INTERFACE, Lan, ROUTER_AS, SERVICE, mac, service, v4, v6},
@@ -86,6 +86,8 @@ pub struct Scene {
     pub router: Router,
     /// Who waits for them.
     pub standby: Option<Router>,
+    /// Who has lost them while its processes were stopped, and which these are.
+    stopped: Option<Stopped>,
     /// The store.
     pub redis: Redis,
     hosts: Hosts,
@@ -99,6 +101,15 @@ pub struct Scene {
     steps: usize,
     announced: Arc<Table>,
     routes: u32,
+}
+
+#[derive(Debug)]
+struct Stopped {
+    router: Router,
+    /// In the order in which they go on.
+    pids: Vec<Pid>,
+    /// The keeper, too.
+    whole: bool,
 }
 
 #[derive(Debug)]
@@ -230,6 +241,7 @@ impl Scene {
             at_feeder,
             router,
             standby: None,
+            stopped: None,
             redis,
             hosts,
             kind,
@@ -384,6 +396,10 @@ impl Scene {
     /// # Errors
     /// It does not run.
     pub fn prepare(&mut self) -> Result<()> {
+        if let (Some(standby), Some(host)) = (&self.standby, &self.hosts.other) {
+            // It has been stopped, and has lost the sessions.
+            return if self.is_preheated { self.until_preheated(standby, host) } else { Ok(()) };
+        }
         if self.kind == Kind::Container {
             self.hosts.other = Some(self.hosts.new_router()?);
         }
@@ -440,6 +456,66 @@ impl Scene {
             None => Router::launch(host, &self.configuration, &[])?,
         };
         Ok(at)
+    }
+
+    /// Stops processes of the router, and has the standby take over. When that was.
+    ///
+    /// # Errors
+    /// There is no standby, or no such process.
+    pub fn pause(&mut self, pause: Pause) -> Result<u64> {
+        let pids = match pause {
+            Pause::All => self.router.pids()?,
+            Pause::Gate => vec![self.router.pid("gate")?, self.router.pid("replicator")?],
+            Pause::Replicator => vec![self.router.pid("replicator")?],
+        };
+        let whole = pause == Pause::All;
+        let stopped = mac(self.hosts.router.as_ref().context("a host")?)?;
+        let at = now();
+        self.router.pause(&pids, whole)?;
+        let number = self.number();
+        for judge in 0..self.judges() {
+            self.judge(judge).failed(at, number, Some(stopped));
+        }
+        let next = self.standby.take().context("a standby")?;
+        std::mem::swap(&mut self.hosts.router, &mut self.hosts.other);
+        let router = std::mem::replace(&mut self.router, next);
+        self.stopped = Some(Stopped { router, pids, whole });
+        Ok(at)
+    }
+
+    /// What was stopped goes on.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn resume(&self) -> Result<()> {
+        let Stopped { router, pids, whole } = self.stopped.as_ref().context("a router that was stopped")?;
+        for pid in pids {
+            router.resume(&[*pid], *whole)?;
+            // Each one acts before the next one is there to tell it something.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Waits until the router that was stopped has seen that it has lost the sessions.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn until_fenced(&self, limit: Duration) -> Result<()> {
+        let router = &self.stopped.as_ref().context("a router that was stopped")?.router;
+        router.until_role("fenced", limit).with_context(|| router.log_tail())
+    }
+
+    /// The operator makes the router that was stopped a standby.
+    ///
+    /// # Errors
+    /// It does not become one.
+    pub fn reset(&mut self) -> Result<()> {
+        let Stopped { router, .. } = self.stopped.take().context("a router that was stopped")?;
+        router.cli(&["takeover", "--reset"])?;
+        router.until_waiting()?;
+        self.standby = Some(router);
+        Ok(())
     }
 
     /// When the router first logged an event, in microseconds since 1970, and behind a time.
