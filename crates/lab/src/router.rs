@@ -173,21 +173,24 @@ impl Router {
     /// # Errors
     /// One of them is gone.
     pub fn pause(&self, pids: &[Pid], whole: bool) -> Result<()> {
-        self.signal(pids, whole, Signal::STOP)
+        if whole {
+            kill_process(self.keeper_pid()?, Signal::STOP)?;
+        }
+        let stop = |pid: &Pid| kill_process(*pid, Signal::STOP);
+        pids.iter().try_for_each(stop).context("a process is gone")
     }
 
-    /// Has stopped processes go on, in the order given.
+    /// Has a stopped process go on, the keeper before it with `whole`. One that was killed for its silence is followed by
+    /// another one already.
     ///
     /// # Errors
-    /// One of them is gone.
-    pub fn resume(&self, pids: &[Pid], whole: bool) -> Result<()> {
-        self.signal(pids, whole, Signal::CONT)
-    }
-
-    fn signal(&self, pids: &[Pid], whole: bool, signal: Signal) -> Result<()> {
-        let keeper = if whole { Some(self.keeper_pid()?) } else { None };
-        let all = keeper.into_iter().chain(pids.iter().copied());
-        all.map(|pid| kill_process(pid, signal)).collect::<Result<(), _>>().context("a process is gone")
+    /// The keeper is gone.
+    pub fn resume(&self, pid: Pid, whole: bool) -> Result<()> {
+        if whole {
+            kill_process(self.keeper_pid()?, Signal::CONT)?;
+        }
+        let _ = kill_process(pid, Signal::CONT);
+        Ok(())
     }
 
     /// Waits until the router is this to its sessions.

@@ -490,7 +490,7 @@ impl Scene {
     pub fn resume(&self) -> Result<()> {
         let Stopped { router, pids, whole } = self.stopped.as_ref().context("a router that was stopped")?;
         for pid in pids {
-            router.resume(&[*pid], *whole)?;
+            router.resume(*pid, *whole)?;
             // Each one acts before the next one is there to tell it something.
             std::thread::sleep(Duration::from_millis(50));
         }
