@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     pub(crate) lease: Option<Lease>,
     /// The network namespace of this router (SO_NETNS_COOKIE); 0: not known.
     pub(crate) namespace: u64,
+    /// The tag of the lease that the process before has had.
+    pub(crate) tag_before: Option<u64>,
     marks: SharedMemory,
     pub(crate) protection: Protection,
     /// Since when sessions end, as the store is away.
@@ -149,6 +151,7 @@ impl Engine {
             files: Vec::new(),
             lease: None,
             namespace: 0,
+            tag_before: None,
             marks,
             protection: if was_gated { Protection::Waiting } else { Protection::Beginning },
             stepping_down_since: None,
@@ -300,9 +303,13 @@ impl Engine {
     }
 
     fn take_lease(&mut self, now: Instant) {
-        if self.lease.is_none() && !self.files.is_empty() {
+        if self.lease.is_none() && !self.files.is_empty() && self.protection != Protection::Fenced {
+            if matches!(Lease::is_given_up(&self.files[0], self.tag_before), Ok(true)) {
+                self.begin_fenced();
+                return;
+            }
             let taken = match self.standing.may_take() {
-                true => Lease::take(&self.files[0], clock::since_boot),
+                true => Lease::take(&self.files[0], self.tag_before, clock::since_boot),
                 false => self.look(),
             };
             match taken {
@@ -336,11 +343,10 @@ impl Engine {
         Ok(None)
     }
 
-    /// A copy of the file of the lease, while it is held.
-    pub(crate) fn lease_file(&self) -> Option<OwnedFd> {
-        let file =
-            self.files.first().filter(|_| self.lease.is_some() && self.protection != Protection::Fenced);
-        file.and_then(|file| file.try_clone().ok())
+    /// A copy of the file of the lease, with its tag. Also when it is lost: the next process knows it by the tag.
+    pub(crate) fn lease_file(&self) -> Option<(OwnedFd, u64)> {
+        let lease = self.lease.as_ref()?;
+        Some((self.files.first()?.try_clone().ok()?, lease.tag()))
     }
 
     /// No session has a slot any more.
@@ -393,6 +399,9 @@ impl Engine {
                 error!(event = "protection", was, is, "no session begins before the store is back");
             }
             Protection::Degraded | Protection::Fenced | Protection::Beginning => {
+                if let Some(lease) = self.lease.as_mut().filter(|_| after == Protection::Fenced) {
+                    lease.give_up();
+                }
                 self.gaps += 1;
                 error!(event = "protection", was, is, "sessions are not protected by the store");
             }

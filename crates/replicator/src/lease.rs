@@ -7,10 +7,12 @@
 //! | 0 | the *epoch*: how many have had the lease |
 //! | 1 | a tag that each holder changes in the upper 24 bits, and until when it has the lease: CLOCK_BOOTTIME in milliseconds |
 //! | 2 | the network namespace of the holder (SO_NETNS_COOKIE); 0: not known |
+//! | 3 | the *mark*: whoever has had the lease with this tag has lost the sessions to a router that does not share the file |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
-//! is noticed before the time is over.
+//! is noticed before the time is over. The lock of a router whose process has died is no proof that the holder is dead when that is
+//! another one by now: so a process says which tag the one before it has had.
 
 use std::{
     io,
@@ -35,8 +37,11 @@ const MOST_EPOCH: u64 = 1 << 53;
 const EPOCH: usize = 0;
 const HOLDER: usize = 1;
 const NAMESPACE: usize = 2;
+const MARK: usize = 3;
 /// Octets of the file.
-const OCTETS: usize = 24;
+const OCTETS: usize = 32;
+/// A mark has this bit besides the tag.
+const IS_MARKED: u64 = 1 << 24;
 
 /// Bits of the time in a word.
 const TIME_BITS: u32 = 40;
@@ -82,20 +87,26 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes it; `None` while another router has it. `now` reads CLOCK_BOOTTIME.
+    /// Takes it; `None` while another router has it. `now` reads CLOCK_BOOTTIME; `own` is the tag that the process before has had,
+    /// whose lock this one has.
     ///
     /// The clock is read behind the word. The other way round the holder may renew in between, and its time would be
     /// later than any that is taken at that time: it would pass for one of another start of the machine.
     ///
     /// # Errors
     /// The file cannot be locked, read, written or mapped.
-    pub(crate) fn take(file: impl AsFd, now: impl FnOnce() -> Duration) -> io::Result<Option<Self>> {
+    pub(crate) fn take(
+        file: impl AsFd,
+        own: Option<u64>,
+        now: impl FnOnce() -> Duration,
+    ) -> io::Result<Option<Self>> {
         let has_lock = lock(&file)?;
         let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
         let words = file.words();
         let before = words[HOLDER].load(Ordering::SeqCst);
-        let taken =
-            Holder::of(before).next(now(), has_lock).filter(|next| swap(&words[HOLDER], before, *next));
+        let holder = Holder::of(before);
+        let is_dead = has_lock && own.is_none_or(|own| own == holder.tag);
+        let taken = holder.next(now(), is_dead).filter(|next| swap(&words[HOLDER], before, *next));
         let Some(holder) = taken else {
             if has_lock {
                 let _ = flock(&file, FlockOperation::Unlock);
@@ -117,6 +128,51 @@ impl Lease {
         let until = Holder::of(u64::from_le_bytes(word)).until;
         let now = now();
         Ok(read == 8 && (milliseconds(now)..=milliseconds(now + TERM)).contains(&until))
+    }
+
+    /// Whether this router has lost the lease for good: another one has had it since the process before, whose tag is `own`;
+    /// or the file is marked ([`Self::give_up`]). Then the lock is given back.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn is_given_up(file: impl AsFd, own: Option<u64>) -> io::Result<bool> {
+        let mut words = [0; OCTETS];
+        let read = rustix::io::pread(&file, &mut words, 0)?;
+        let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |octets| u64::from_le_bytes(*octets));
+        let tag = Holder::of(word(HOLDER)).tag;
+        let is_other = read >= 8 * MARK && own.is_some_and(|own| own != tag);
+        let is_given_up = is_other || word(MARK) == IS_MARKED | tag;
+        if is_given_up {
+            let _ = flock(&file, FlockOperation::Unlock);
+        }
+        Ok(is_given_up)
+    }
+
+    /// The sessions are at a router that does not share the file: nobody takes the lease here before [`Self::readmit`].
+    pub(crate) fn give_up(&mut self) {
+        if !self.is_lost {
+            let words = self.file.words();
+            words[MARK].store(IS_MARKED | self.holder.tag, Ordering::SeqCst);
+            // That it is over keeps this router from being taken for one that has the sessions.
+            swap(&words[HOLDER], self.holder.word(), Holder { until: 0, ..self.holder });
+            self.is_lost = true;
+        }
+        self.release();
+    }
+
+    /// The operator has decided: a mark counts no more.
+    ///
+    /// # Errors
+    /// The file cannot be written or mapped.
+    pub(crate) fn readmit(file: impl AsFd) -> io::Result<()> {
+        let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
+        file.words()[MARK].store(0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What tells this holder from others.
+    pub(crate) fn tag(&self) -> u64 {
+        self.holder.tag
     }
 
     /// Says that this process is well, unless another router has the lease by now. Whether it is held.
@@ -229,37 +285,43 @@ mod tests {
     fn one_has_it_and_each_has_another_epoch() {
         let place = Place::new("one");
         let (first, second) = (place.open(), place.open());
-        let mut lease = Lease::take(&first, || at(10_000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&first, None, || at(10_000)).expect("a file").expect("free");
         assert_eq!((lease.epoch(), lease.until()), (1, 13_000_000_000));
-        assert!(Lease::take(&second, || at(10_001)).expect("a file").is_none(), "another has it");
+        assert!(Lease::take(&second, None, || at(10_001)).expect("a file").is_none(), "another has it");
         assert!(Lease::is_held(&second, || at(10_001)).expect("a file"));
         assert!(!Lease::is_held(&second, || at(13_001)).expect("a file"), "not renewed");
         assert!(lease.renew(at(10_050)) && lease.until() == 13_000_000_000, "it was renewed a moment ago");
         assert!(lease.renew(at(10_100)) && lease.until() == 13_100_000_000);
         drop((lease, first));
-        let mut later = Lease::take(&second, || at(10_101)).expect("a file").expect("the holder is dead");
+        let mut later =
+            Lease::take(&second, None, || at(10_101)).expect("a file").expect("the holder is dead");
         assert_eq!(later.epoch(), 2);
         assert!(later.raise(40) && later.epoch() == 41);
         for absurd in [MOST_EPOCH, u64::MAX] {
             assert!(!later.raise(absurd));
         }
         drop((later, second));
-        let third = Lease::take(place.open(), || at(10_200)).expect("a file").expect("free");
+        let third = Lease::take(place.open(), None, || at(10_200)).expect("a file").expect("free");
         assert_eq!(third.epoch(), 42, "it stays so");
     }
 
     #[test]
     fn who_was_stopped_for_too_long_has_lost_it_for_good() {
         let place = Place::new("stopped");
-        let mut stopped = Lease::take(place.open(), || at(1000)).expect("a file").expect("free");
-        assert!(Lease::take(place.open(), || at(4100)).expect("a file").is_none(), "its time is not over");
-        let mut next = Lease::take(place.open(), || at(4101)).expect("a file").expect("its time is over");
+        let mut stopped = Lease::take(place.open(), None, || at(1000)).expect("a file").expect("free");
+        assert!(
+            Lease::take(place.open(), None, || at(4100)).expect("a file").is_none(),
+            "its time is not over"
+        );
+        let mut next =
+            Lease::take(place.open(), None, || at(4101)).expect("a file").expect("its time is over");
         assert!(stopped.is_taken() && !next.is_taken());
         assert!(!stopped.renew(at(4102)) && stopped.until() == 0);
         assert!(next.renew(at(5000)), "it has the lock now");
         drop(next);
         assert!(!stopped.renew(at(9000)), "nobody has it any more, and this one neither");
-        let again = Lease::take(place.open(), || at(5001)).expect("a file").expect("the holder is dead");
+        let again =
+            Lease::take(place.open(), None, || at(5001)).expect("a file").expect("the holder is dead");
         assert_eq!(again.epoch(), 3);
     }
 
@@ -269,7 +331,7 @@ mod tests {
         let file = place.open();
         std::fs::write(&place.0, [0; 16]).expect("a file as another build has made it");
         assert_eq!(Lease::namespace(&file).expect("a file"), 0);
-        let lease = Lease::take(&file, || at(1000)).expect("a file").expect("free");
+        let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
         assert_eq!(Lease::namespace(&file).expect("a file"), 0, "nobody has said it");
         lease.set_namespace(1 << 40 | 7);
         assert_eq!(Lease::namespace(&file).expect("a file"), 1 << 40 | 7);
@@ -279,9 +341,9 @@ mod tests {
     fn a_renewal_while_another_router_looks_is_one() {
         let place = Place::new("meanwhile");
         let (first, second) = (place.open(), place.open());
-        let mut lease = Lease::take(&first, || at(10_000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&first, None, || at(10_000)).expect("a file").expect("free");
         let mut renewed = |renewed, seen| {
-            Lease::take(&second, || {
+            Lease::take(&second, None, || {
                 assert!(lease.renew(at(renewed)));
                 at(seen)
             })
@@ -291,9 +353,43 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_of_a_dead_process_is_no_proof_against_another_router() {
+        let place = Place::new("lock");
+        let file = place.open();
+        let stopped = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        let own = Some(stopped.tag());
+        assert!(!Lease::is_given_up(&file, own).expect("a file"));
+        let other = place.open();
+        let mut next = Lease::take(&other, None, || at(4101)).expect("a file").expect("its time is over");
+        // The process is killed before it wakes up. The keeper has its file, and so its lock.
+        drop(stopped);
+        assert!(Lease::take(&file, own, || at(4102)).expect("a file").is_none(), "the next router lives");
+        assert!(Lease::is_given_up(&file, own).expect("a file"));
+        assert!(next.renew(at(4300)) && next.has_lock);
+        drop((next, other));
+        assert!(Lease::is_given_up(&file, own).expect("a file"), "also when nobody has it any more");
+        assert!(!Lease::is_given_up(&file, None).expect("a file"));
+    }
+
+    #[test]
+    fn a_mark_keeps_the_lease_from_all_until_the_operator_decides() {
+        let place = Place::new("mark");
+        let file = place.open();
+        let mut lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        lease.give_up();
+        assert!(!lease.renew(at(2000)) && lease.until() == 0);
+        let again = place.open();
+        assert!(Lease::is_given_up(&again, None).expect("a file"), "for another process, too");
+        assert!(!Lease::is_held(&again, || at(1001)).expect("a file"), "and nobody has it");
+        Lease::readmit(&again).expect("a file");
+        assert!(!Lease::is_given_up(&again, None).expect("a file"));
+        assert!(Lease::take(&again, None, || at(2000)).expect("a file").is_some());
+    }
+
+    #[test]
     fn a_late_renewal_holds_where_nobody_has_taken_the_lease() {
         let place = Place::new("late");
-        let mut late = Lease::take(place.open(), || at(1000)).expect("a file").expect("free");
+        let mut late = Lease::take(place.open(), None, || at(1000)).expect("a file").expect("free");
         assert!(late.renew(at(60_000)) && late.until() == 63_000_000_000);
     }
 

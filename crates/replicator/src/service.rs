@@ -61,6 +61,7 @@ impl ReplicatorServer for ReplicatorService {
         if matches!(request.what, Some(What::Reset(_))) {
             // What `bgp` has of sessions is another router's by now. The next one has nothing, and waits.
             self.tasks.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: true }).await?;
+            self.tasks.forget_lease().await?;
         }
         self.tasks.wake();
         Ok(TakeOverReply { epoch: self.tasks.engine.borrow().lease.as_ref().map_or(0, Lease::epoch) })

@@ -11,7 +11,9 @@ use std::{
 use holdfast_api::{
     bgp::v1::{BgpClient, ClearRequest},
     gate::v1::{AttachRequest, GateClient, Vrf},
-    keeper::v1::{Empty as KeeperEmpty, GetOfRequest, GetRequest, KeeperClient, OfRequest},
+    keeper::v1::{
+        Empty as KeeperEmpty, GetOfRequest, GetRequest, KeeperClient, OfRequest, OnDeath, PutRequest,
+    },
 };
 use holdfast_process::{Resolver, kept, spawn_task};
 use holdfast_sys::netns_cookie;
@@ -94,7 +96,10 @@ impl Tasks {
         let ways = Ways::new(resolver.clone(), Rc::clone(&wake));
         let mut engine = Engine::new(Box::new(ways), marks);
         // Of a router that became a standby later, only this is known.
-        engine.has_stand_ins = kept::keys(&keeper).await?.iter().any(|key| key == STAND_INS);
+        let kept = keeper.list(KeeperEmpty {}).await?.kept;
+        engine.has_stand_ins = kept.iter().any(|kept| kept.key == STAND_INS);
+        let lease = kept.iter().find(|kept| kept.key == LEASE);
+        engine.tag_before = lease.and_then(|lease| lease.note.as_deref()?.parse().ok());
         engine.set_standby(keeper.role(KeeperEmpty {}).await?.standby || engine.has_stand_ins);
         kept::put(&keeper, MARKS.into(), engine.marks_descriptor()?, None).await?;
         let (bell, gate_end) = std::os::unix::net::UnixStream::pair()?;
@@ -144,13 +149,26 @@ impl Tasks {
         let this = Rc::clone(self);
         spawn_task(async move {
             let kept = match file {
-                Some(file) => kept::put(&this.keeper, LEASE.into(), file, None).await,
+                Some((file, tag)) => {
+                    let (key, on_death, note) = (LEASE.into(), OnDeath::Keep.into(), tag.to_string());
+                    let request = PutRequest { key, on_death, hold_milliseconds: 0, note };
+                    this.keeper.put(request, vec![file]).await.map(drop)
+                }
                 None => this.keeper.drop(GetRequest { key: LEASE.into() }).await.map(drop),
             };
             if let Err(error) = kept {
                 warn!(event = "lease-failed", "the keeper does not keep the lease: {}", error.message());
             }
         });
+    }
+
+    /// Nothing is left of a lease that this router has had: the next process does not know of it, either.
+    ///
+    /// # Errors
+    /// As the keeper says.
+    pub(crate) async fn forget_lease(&self) -> Result<(), XrlError> {
+        self.kept_epoch.set(0);
+        self.keeper.drop(GetRequest { key: LEASE.into() }).await.map(drop)
     }
 
     /// Whether `bgp` may begin, as soon as it may; no later than this.

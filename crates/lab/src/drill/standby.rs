@@ -44,6 +44,10 @@ const LONGEST_PAUSE_MS: u32 = 1500;
 const TAKEOVER_MS: u32 = 150;
 /// After a takeover that takes longer until the first segment, all that the router has logged is printed.
 const SLOW: Duration = Duration::from_secs(1);
+/// Changes behind a router that has woken up: what it has held would be on the wire by then.
+const AFTER_WAKING: Duration = Duration::from_secs(2);
+/// For a router that has woken up to see that it has lost the sessions.
+const FENCING: Duration = Duration::from_secs(30);
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
 
@@ -111,6 +115,18 @@ impl Wires {
     }
 }
 
+/// Which processes of the router are stopped, instead of a death of all.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pause {
+    /// All of them.
+    All,
+    /// The gate, and then the replicator, so that the lease ends. The gate is the first that wakes up.
+    Gate,
+    /// The replicator alone.
+    Replicator,
+}
+
 /// How a drill is done.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -139,6 +155,10 @@ pub struct Options {
     /// Their wires.
     #[command(flatten)]
     pub wires: Wires,
+    /// In a drill of the container: nothing dies. These processes are stopped until a standby has taken over. Then they go on,
+    /// and nothing of theirs may be on the wire; after `takeover --reset` the router is the next standby.
+    #[arg(long, value_enum)]
+    pub pause: Option<Pause>,
     /// SIGKILL goes to the keeper alone; the others die with it.
     #[arg(long)]
     pub keeper_only: bool,
@@ -171,6 +191,7 @@ impl Options {
             routes: 20_000,
             rounds: 1,
             wires: Wires::default(),
+            pause: None,
             keeper_only: false,
             again: false,
             forget: false,
@@ -194,6 +215,9 @@ pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
         (kind, options.engine) != (Kind::Keeper, Engine::Docker),
         "in a container the router goes with its host: drill container"
     );
+    if options.pause.is_some() && (kind != Kind::Container || options.standby == Standby::None) {
+        bail!("a pause is a drill of the container with a standby");
+    }
     let start = Instant::now();
     let scene = Scene::start(kind, options)?;
     println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());
@@ -268,10 +292,15 @@ impl<'a> Drill<'a> {
         }
         let again = self.options.again.then(|| Duration::from_millis(self.random.below(TAKEOVER_MS).into()));
         let before = Pressure::now();
-        let at = self.scene.fail(self.options.keeper_only, again)?;
+        let at = match self.options.pause {
+            Some(pause) => self.scene.pause(pause)?,
+            None => self.scene.fail(self.options.keeper_only, again)?,
+        };
         self.report.kills += 1;
-        self.report.deaths += 1 + u32::from(again.is_some());
-        let taken_over = self.take_over(at, before);
+        if self.options.pause.is_none() {
+            self.report.deaths += 1 + u32::from(again.is_some());
+        }
+        let taken_over = self.take_over(at, before).and_then(|times| self.wake().map(|()| times));
         let count = packets.end();
         self.report.packets += count.sent;
         self.report.packets_lost += count.sent - count.received;
@@ -296,6 +325,23 @@ impl<'a> Drill<'a> {
             self.pressure.map_or_else(String::new, |pressure| pressure.to_string())
         );
         Ok(())
+    }
+
+    /// Has a router that was stopped go on under changes, and makes it a standby. No effect where none was.
+    fn wake(&mut self) -> Result<()> {
+        if self.options.pause.is_none() {
+            return Ok(());
+        }
+        let epoch = self.scene.epoch()?;
+        self.scene.resume()?;
+        self.churn(AFTER_WAKING, |_| false)?;
+        self.scene.until_fenced(FENCING)?;
+        self.churn(AFTER_WAKING, |_| false)?;
+        self.scene.peers.settle()?;
+        self.scene.peers.ensure_quiet()?;
+        self.scene.until_protected()?;
+        ensure!(self.scene.epoch()? == epoch, "the store has another epoch than {epoch}");
+        self.scene.reset()
     }
 
     /// Waits until the next router has taken over from the one that died at this time, and all is as it should be.

@@ -56,6 +56,31 @@ fn sessions_go_on_in_a_standby_in_another_host() -> Result<()> {
     Ok(())
 }
 
+fn paused(pause: standby::Pause) -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Bird);
+    let options =
+        standby::Options { standby: standby::Standby::Cold, pause: Some(pause), routes: 1000, ..short };
+    let report = standby(standby::Kind::Container, &options)?;
+    println!("{report}");
+    ensure!(report.ok, "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_router_that_was_stopped_says_nothing_when_it_wakes_up() -> Result<()> {
+    paused(standby::Pause::All)
+}
+
+#[test]
+fn a_gate_that_was_stopped_lets_nothing_go_when_it_wakes_up() -> Result<()> {
+    paused(standby::Pause::Gate)
+}
+
+#[test]
+fn a_replicator_that_was_stopped_has_nobody_say_anything() -> Result<()> {
+    paused(standby::Pause::Replicator)
+}
+
 /// The judge is judged: sessions that nobody can go on with end, and the drill says so.
 #[test]
 fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {

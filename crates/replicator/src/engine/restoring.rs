@@ -80,6 +80,8 @@ pub(crate) enum NotNow {
     Held,
     #[error("this router has not lost its sessions to another one")]
     NotFenced,
+    #[error("the file of the lease cannot be written")]
+    File,
 }
 
 impl Engine {
@@ -158,13 +160,16 @@ impl Engine {
     /// A router that has lost its sessions to another one waits for them from now on.
     ///
     /// # Errors
-    /// [`NotNow`]: it has not lost them.
+    /// [`NotNow`]: it has not lost them, or the file of the lease cannot be written.
     pub(crate) fn reset(&mut self) -> Result<(), NotNow> {
         if self.protection != Protection::Fenced {
             return Err(NotNow::NotFenced);
         }
+        if let Some(file) = self.files.first() {
+            Lease::readmit(file).map_err(|_| NotNow::File)?;
+        }
         self.free_all();
-        self.lease = None;
+        (self.lease, self.tag_before) = (None, None);
         self.writer = Writer::new(0, random());
         self.protection = Protection::Beginning;
         (self.standing, self.restoring) = (Standing::standby(), Restoring::Undecided);
@@ -297,6 +302,17 @@ impl Engine {
             self.way = None;
             self.protection = Protection::Fenced;
         }
+    }
+
+    /// This router has lost its sessions before the process began: it is no other than if this one had seen it.
+    pub(super) fn begin_fenced(&mut self) {
+        error!(
+            event = "fenced",
+            "another router has had the sessions since: this one waits for the operator"
+        );
+        self.writer.give_up();
+        self.protection = Protection::Fenced;
+        self.publish();
     }
 
     /// Until when the gate may let something leave.

@@ -448,7 +448,7 @@ fn whoever_is_fenced_lets_nothing_leave_any_more() {
 fn without_the_lease_nothing_is_asked() {
     let mut world = World::new(&[""]);
     let other = world.lease_of_another();
-    assert!(Lease::take(&other, clock::since_boot).expect("a file").is_some());
+    assert!(Lease::take(&other, None, clock::since_boot).expect("a file").is_some());
     world.session(0);
     world.after(1);
     world.after(5000);
@@ -581,7 +581,7 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     world.session(0);
     world.settle();
     assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
-    let again = Lease::take(&world.lease, clock::since_boot).expect("a file");
+    let again = Lease::take(&world.lease, None, clock::since_boot).expect("a file");
     assert_eq!(again.map(|lease| lease.epoch()), Some(42), "it stays so");
     assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
 }
@@ -717,4 +717,40 @@ fn service_addresses_are_of_whoever_has_the_lease_and_stay_in_the_namespace_of_t
             ("standby", if namespace == 0 { Owner::Undecided } else { owner })
         );
     }
+}
+
+#[test]
+fn the_next_process_of_a_router_that_has_lost_the_lease_waits_for_the_operator() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    let tag = world.engine.lease_file().expect("held").1;
+    world.engine.lease.as_mut().expect("held").release();
+    let mut next = next_router(&world);
+    turns(&mut next, world.now);
+    assert_eq!(next.role(), "restoring");
+    // The process before has not seen it: it was killed while it was stopped.
+    let mut after = next_router(&world);
+    after.tag_before = Some(tag);
+    turns(&mut after, world.now);
+    assert_eq!((after.role(), after.is_ready()), ("fenced", false));
+    drop(next);
+    turns(&mut after, world.now);
+    assert_eq!((after.role(), after.lease.is_none()), ("fenced", true), "also when the lease is free");
+    after.reset().expect("it has lost them");
+    assert_eq!(after.role(), "standby");
+}
+
+#[test]
+fn whom_the_store_has_fenced_stays_so_in_its_next_life() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    world.engine.lease.as_mut().expect("held").give_up();
+    let mut next = next_router(&world);
+    turns(&mut next, world.now);
+    assert_eq!(next.role(), "fenced");
+    next.reset().expect("it has lost them");
+    turns(&mut next, world.now);
+    assert_eq!(next.role(), "standby", "nobody has the lease, and nobody is known to be dead");
 }

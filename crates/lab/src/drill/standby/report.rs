@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Engine, Kind, Options, Standby, Wires, audit::Audit, stock};
+use super::{Engine, Kind, Options, Pause, Standby, Wires, audit::Audit, stock};
 use crate::{
     drill::{phases::Column, report::Wire},
     shaper,
@@ -40,6 +40,8 @@ pub struct Report {
     pub standby: Standby,
     /// What a host is.
     pub engine: Engine,
+    /// Which processes were stopped; none: the router died.
+    pub pause: Option<Pause>,
     /// IPv4 routes of the feeder that stayed.
     pub routes: u32,
     /// The wires of the stock routers.
@@ -120,6 +122,7 @@ impl Report {
             peer_version: String::new(),
             standby: options.standby,
             engine: options.engine,
+            pause: options.pause,
             routes: options.routes,
             wires: options.wires,
             frames: None,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Pid;
 
 use super::{
-    Engine, Kind, Options, Standby,
+    Engine, Kind, Options, Pause, Standby,
     judge::Mac,
     lan::{INTERFACE, Lan, ROUTER_AS, SERVICE, mac, service, v4, v6},
     peers::{FEEDER, LOADING, Peers, SETTLING, STOCKS, destination},
@@ -45,6 +45,8 @@ pub struct Scene {
     pub standby: Option<Router>,
     /// Those that have died with their hosts, until there is time to tidy up.
     dead: Vec<(Router, Option<Namespace>)>,
+    /// Who has lost them while its processes were stopped, and which these are.
+    stopped: Option<Stopped>,
     /// The store.
     pub redis: Redis,
     hosts: Hosts,
@@ -52,6 +54,15 @@ pub struct Scene {
     /// Standbys have the routes.
     is_preheated: bool,
     configuration: String,
+}
+
+#[derive(Debug)]
+struct Stopped {
+    router: Router,
+    /// In the order in which they go on.
+    pids: Vec<Pid>,
+    /// The keeper, too.
+    whole: bool,
 }
 
 #[derive(Debug)]
@@ -194,6 +205,7 @@ impl Scene {
             peers,
             router,
             standby: None,
+            stopped: None,
             redis,
             hosts,
             kind,
@@ -245,6 +257,10 @@ impl Scene {
     /// It does not run.
     pub fn prepare(&mut self) -> Result<()> {
         self.dead.clear();
+        if let Some(standby) = &self.standby {
+            // It has been stopped, and has lost the sessions.
+            return if self.is_preheated { self.until_preheated(standby) } else { Ok(()) };
+        }
         let standby = match self.kind {
             Kind::Keeper => self.router.standby(self.hosts.router.as_ref().context("a host")?)?,
             Kind::Container => {
@@ -348,6 +364,63 @@ impl Scene {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Stops processes of the router, and has the standby take over. When that was.
+    ///
+    /// # Errors
+    /// There is no standby, or no such process.
+    pub fn pause(&mut self, pause: Pause) -> Result<u64> {
+        let pids = match pause {
+            Pause::All => self.router.pids()?,
+            Pause::Gate => vec![self.router.pid("gate")?, self.router.pid("replicator")?],
+            Pause::Replicator => vec![self.router.pid("replicator")?],
+        };
+        let whole = pause == Pause::All;
+        let stopped = mac(self.hosts.router.as_ref().context("a host")?)?;
+        let at = now();
+        self.router.pause(&pids, whole)?;
+        self.peers.failed(at, Some(stopped));
+        let next = self.standby.take().context("a standby")?;
+        std::mem::swap(&mut self.hosts.router, &mut self.hosts.other);
+        let router = std::mem::replace(&mut self.router, next);
+        self.stopped = Some(Stopped { router, pids, whole });
+        Ok(at)
+    }
+
+    /// What was stopped goes on.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn resume(&self) -> Result<()> {
+        let Stopped { router, pids, whole } = self.stopped.as_ref().context("a router that was stopped")?;
+        for pid in pids {
+            router.resume(*pid, *whole)?;
+            // Each one acts before the next one is there to tell it something.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Waits until the router that was stopped has seen that it has lost the sessions.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn until_fenced(&self, limit: Duration) -> Result<()> {
+        let router = &self.stopped.as_ref().context("a router that was stopped")?.router;
+        router.until_role("fenced", limit).with_context(|| router.log_tail())
+    }
+
+    /// The operator makes the router that was stopped a standby.
+    ///
+    /// # Errors
+    /// It does not become one.
+    pub fn reset(&mut self) -> Result<()> {
+        let Stopped { router, .. } = self.stopped.take().context("a router that was stopped")?;
+        router.cli(&["takeover", "--reset"])?;
+        router.until_standby()?;
+        self.standby = Some(router);
+        Ok(())
     }
 
     /// When the router first logged an event, in microseconds since 1970, and behind a time.
