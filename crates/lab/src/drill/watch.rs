@@ -18,6 +18,8 @@ use crate::{netns::Namespace, wait};
 
 /// KiB that tcpdump may hold before we read them.
 const BUFFER: &str = "65536";
+/// Octets of the longest frame, of many segments before they are cut into packets. Each frame has so much of the buffer.
+const LONGEST: &str = "65550";
 
 /// A capture at a host. Each frame is given away as it comes.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Dump {
         mut take: impl FnMut(u64, &[u8]) + Send + 'static,
     ) -> Result<Self> {
         let mut command = host.command("tcpdump");
-        command.args(["-i", interface, "-s", "0", "-B", BUFFER, "-U", "--immediate-mode", "-w", "-"]);
+        command.args(["-i", interface, "-s", LONGEST, "-B", BUFFER, "-U", "--immediate-mode", "-w", "-"]);
         command.args(filter).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut tcpdump = command.spawn().context("starting tcpdump")?;
         let output = tcpdump.stdout.take().context("output of tcpdump")?;

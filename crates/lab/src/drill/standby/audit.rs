@@ -77,7 +77,7 @@ mod tests {
 
     fn tally(told: Told) -> Tally {
         let prefixes = HashMap::from([(Prefix::host([119, 0, 0, 1].into()), told)]);
-        Tally { prefixes, once: (0, 0) }
+        Tally { prefixes, ..Tally::default() }
     }
 
     fn found(told: Option<Told>) -> [u64; 4] {

@@ -56,26 +56,27 @@ pub struct Tally {
     pub prefixes: HashMap<Prefix, Told>,
     /// Announcements and withdrawals of prefixes that are used once.
     pub once: (u64, u64),
+    /// How many prefixes were announced, and not withdrawn since.
+    pub held: usize,
 }
 
 impl Tally {
     fn announced(&mut self, prefix: Prefix, content: u64) {
         let told = self.prefixes.entry(prefix).or_default();
+        let was_held = told.is_held();
         told.announced += 1;
         told.content = content;
+        self.held += usize::from(told.is_held() && !was_held);
         self.once.0 += u64::from(is_used_once(prefix));
     }
 
     fn withdrawn(&mut self, prefix: Prefix) {
         let told = self.prefixes.entry(prefix).or_default();
-        told.early += u32::from(!told.is_held());
+        let was_held = told.is_held();
+        told.early += u32::from(!was_held);
         told.withdrawn += 1;
+        self.held -= usize::from(was_held && !told.is_held());
         self.once.1 += u64::from(is_used_once(prefix));
-    }
-
-    /// How many prefixes were announced, and not withdrawn since.
-    pub fn held(&self) -> usize {
-        self.prefixes.values().filter(|told| told.is_held()).count()
     }
 
     fn holds(&self, prefix: Prefix) -> bool {
@@ -278,7 +279,8 @@ impl Judge {
                 false => *has_successor = true,
             }
         }
-        let is_after = self.after.failure > 0 && segment.at > self.after.failure;
+        let is_dead = self.dead.is_some_and(|(mac, _)| mac == source);
+        let is_after = self.after.failure > 0 && segment.at > self.after.failure && !is_dead;
         let is_more =
             self.acknowledged.is_none_or(|before| segment.acknowledged.wrapping_sub(before) as i32 > 0);
         if is_after {
@@ -423,7 +425,7 @@ mod tests {
         judge.failed(3, 7, Some(A));
         judge.take(B, &segment(4, 100, flag::ACK, &update));
         let told = judge.told.prefixes[&prefix().into()];
-        assert_eq!((told.announced, judge.told.once, judge.stale), (1, (1, 0), 0));
+        assert_eq!((told.announced, judge.told.once, judge.told.held, judge.stale), (1, (1, 0), 1, 0));
         assert_eq!((judge.after.segment, judge.after.route), (Some(4), None));
         // The same again as new octets is one.
         judge.take(B, &segment(5, 100 + update.len() as u32, flag::ACK, &update));
@@ -437,7 +439,9 @@ mod tests {
         let mut update = announcement();
         judge.take(A, &segment(2, 100, flag::ACK, &update));
         judge.failed(3, 7, Some(A));
-        judge.take(B, &segment(4, 100, flag::ACK, b""));
+        judge.take(A, &segment(4, 100, flag::ACK, b""));
+        judge.take(B, &segment(5, 100, flag::ACK, b""));
+        assert_eq!(judge.after.segment, Some(5));
         // The dead one speaks.
         judge.take(A, &segment(5, 100, flag::ACK, b""));
         assert_eq!(judge.stale, 1);

@@ -276,7 +276,7 @@ impl Peers {
                     stay + next - gone
                 };
                 let expected: u32 = self.senders(at).map(of).sum();
-                let held = self.judge(at).told.held();
+                let held = self.judge(at).told.held;
                 if held < expected as usize {
                     said.push(format!("{held} of {expected} at {}", self.name(at)));
                 }

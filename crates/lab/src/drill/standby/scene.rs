@@ -329,13 +329,20 @@ impl Scene {
         let host = self.hosts.router.as_ref().context("a host")?;
         let dead: Option<Mac> = if self.kind == Kind::Container { Some(mac(host)?) } else { None };
         let at = now();
+        if dead.is_some() {
+            // The next one may begin before this one is gone altogether.
+            self.peers.failed(at, dead);
+        }
         self.router.kill_all(others)?;
         let mut gone = None;
         if self.kind == Kind::Container {
             host.ip(&["link", "set", INTERFACE, "down"])?;
             gone = std::mem::replace(&mut self.hosts.router, self.hosts.other.take());
         }
-        self.peers.failed(at, dead);
+        if dead.is_none() {
+            // Nothing tells the segments of the two from each other.
+            self.peers.failed(at, dead);
+        }
         let next = match self.standby.take() {
             Some(standby) => standby,
             None => {
