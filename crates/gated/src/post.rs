@@ -243,7 +243,7 @@ impl Post {
         if is_left_over {
             // A router has died here: in order it would have removed the tables. Its sockets may still be dying. What they say waits
             // in the queue, and is of connections that nobody knows.
-            post.destroy_left_overs()?;
+            post.destroy_sockets(|is_known| !is_known)?;
         } else {
             // Behind the tables: who begins from now on is seen in the queue.
             post.learn_sockets()?;
@@ -252,7 +252,7 @@ impl Post {
         Ok(post)
     }
 
-    /// Whether anything comes in from now on. Sockets that no connection of this router has are destroyed before.
+    /// Whether anything comes in from now on. When it is closed, all sockets at our ports are destroyed.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -265,7 +265,8 @@ impl Post {
             kept::set_closed(self.kept.octets_mut(), is_closed);
             self.drop_held();
         }
-        if is_closed { self.destroy_left_overs() } else { Ok(()) }
+        // Whoever closes it has no session: also a connection that is known may be one that this router has lost.
+        if is_closed { self.destroy_sockets(|_| true) } else { Ok(()) }
     }
 
     /// The settings.
@@ -539,10 +540,10 @@ impl Post {
     }
 
     /// Sockets of a router that is dead. What they say does not leave: their connections are unknown.
-    fn destroy_left_overs(&mut self) -> Result<(), Missing> {
+    fn destroy_sockets(&mut self, is_one: impl Fn(bool) -> bool) -> Result<(), Missing> {
         for socket in self.list_sockets()? {
             let connection = Connection::new(socket.local, socket.remote, self.settings.vrf);
-            if self.flows.knows(&connection) {
+            if !is_one(self.flows.knows(&connection)) {
                 continue;
             }
             self.messages.clear();
