@@ -34,6 +34,9 @@ const SENT_AT_ONCE: usize = 64 << 10;
 const AHEAD: Duration = Duration::from_millis(500);
 /// It is opened for so long at most.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Whoever needs longer to open it opens it again, so often at most.
+const LATE: Duration = Duration::from_millis(20);
+const OPENINGS: usize = 3;
 /// For how long it is opened without a lease.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Datagrams of a list of sockets, or of answers, that are read before it counts as endless.
@@ -243,7 +246,7 @@ impl Post {
         if is_left_over {
             // A router has died here: in order it would have removed the tables. Its sockets may still be dying. What they say waits
             // in the queue, and is of connections that nobody knows.
-            post.destroy_left_overs()?;
+            post.destroy_sockets(|is_known| !is_known)?;
         } else {
             // Behind the tables: who begins from now on is seen in the queue.
             post.learn_sockets()?;
@@ -252,7 +255,7 @@ impl Post {
         Ok(post)
     }
 
-    /// Whether anything comes in from now on. Sockets that no connection of this router has are destroyed before.
+    /// Whether anything comes in from now on. When it is closed, all sockets at our ports are destroyed.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -265,7 +268,8 @@ impl Post {
             kept::set_closed(self.kept.octets_mut(), is_closed);
             self.drop_held();
         }
-        if is_closed { self.destroy_left_overs() } else { Ok(()) }
+        // Whoever closes it has no session: also a connection that is known may be one that this router has lost.
+        if is_closed { self.destroy_sockets(|_| true) } else { Ok(()) }
     }
 
     /// The settings.
@@ -367,7 +371,7 @@ impl Post {
         // Records go first: what leaves is known to the next process.
         self.keep();
         let leaves = self.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Accept);
-        let may_pass = !leaves || self.open_fence(marks, now());
+        let may_pass = !leaves || (0..OPENINGS).any(|_| self.open_fence(marks, &now));
         // The look at the lease is the last: whoever is stopped behind it finds the fence closed.
         if !may_pass || lease && !self.has_lease(marks, now()) {
             // It ended meanwhile. Which of these are of gated connections is not known any more.
@@ -381,8 +385,9 @@ impl Post {
     /// Has the fence let segments pass, unless it does for a while: as long as the lease holds, and without one, for sessions
     /// that are not gated, for a moment. Whether it does.
     ///
-    /// Whoever is stopped in here opens it late, and then finds the lease to be over.
-    fn open_fence(&mut self, marks: Option<&Marks<'_>>, began: Duration) -> bool {
+    /// Whoever is stopped in here opens it late, and for too long: then it is done once more.
+    fn open_fence(&mut self, marks: Option<&Marks<'_>>, now: impl Fn() -> Duration) -> bool {
+        let began = now();
         let lease = marks.map_or(Duration::ZERO, |marks| Duration::from_nanos(marks.lease()));
         let until = if lease > began { lease.min(began + LONGEST) } else { began + MOMENT };
         if self.fence_until > began + AHEAD || until <= self.fence_until {
@@ -392,13 +397,14 @@ impl Post {
         self.messages.clear();
         self.messages.open_fence(TABLE, milliseconds, self.sequence);
         let is_open = self.has_tables && matches!(self.ask(), Ok(0));
-        if is_open {
-            self.fence_until = began + Duration::from_millis(milliseconds);
-        } else {
+        if !is_open {
             // Somebody has removed our tables: they are put in place again when that is seen.
             self.has_tables = false;
+            return false;
         }
-        is_open
+        let is_late = now() - began > LATE;
+        self.fence_until = if is_late { Duration::ZERO } else { began + Duration::from_millis(milliseconds) };
+        !is_late
     }
 
     fn has_lease(&self, marks: Option<&Marks<'_>>, now: Duration) -> bool {
@@ -539,10 +545,10 @@ impl Post {
     }
 
     /// Sockets of a router that is dead. What they say does not leave: their connections are unknown.
-    fn destroy_left_overs(&mut self) -> Result<(), Missing> {
+    fn destroy_sockets(&mut self, is_one: impl Fn(bool) -> bool) -> Result<(), Missing> {
         for socket in self.list_sockets()? {
             let connection = Connection::new(socket.local, socket.remote, self.settings.vrf);
-            if self.flows.knows(&connection) {
+            if !is_one(self.flows.knows(&connection)) {
                 continue;
             }
             self.messages.clear();

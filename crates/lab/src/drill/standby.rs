@@ -121,9 +121,9 @@ impl Wires {
 pub enum Pause {
     /// All of them.
     All,
-    /// The gate, and then the replicator, so that the lease ends. The gate is the first that wakes up.
+    /// The gate, then the replicator, so that the lease ends, and the manager. The gate is the first that wakes up.
     Gate,
-    /// The replicator alone.
+    /// The replicator, and the manager, which would have another one in its place.
     Replicator,
 }
 

@@ -378,10 +378,12 @@ impl Scene {
     /// # Errors
     /// There is no standby, or no such process.
     pub fn pause(&mut self, pause: Pause) -> Result<u64> {
-        let pids = match pause {
+        // Whoever is silent is killed and followed by another one: the manager, which would see to that, is stopped as well.
+        let named = |names: &[&str]| names.iter().map(|name| self.router.pid(name)).collect::<Result<_>>();
+        let pids: Vec<Pid> = match pause {
             Pause::All => self.router.pids()?,
-            Pause::Gate => vec![self.router.pid("gate")?, self.router.pid("replicator")?],
-            Pause::Replicator => vec![self.router.pid("replicator")?],
+            Pause::Gate => named(&["gate", "replicator", "manager"])?,
+            Pause::Replicator => named(&["replicator", "manager"])?,
         };
         let whole = pause == Pause::All;
         let stopped = mac(self.hosts.router.as_ref().context("a host")?)?;
