@@ -204,8 +204,10 @@ impl Gate {
         let post = sockets.and_then(|sockets| Post::open(settings, sockets, kept, hash_key()));
         let post = Rc::new(RefCell::new(post.map_err(|missing| missing.to_string())?));
         self.station.add(Rc::clone(&post));
+        // While nothing comes in nothing leaves, and the process before has tried it.
+        let is_tried = vrf.number == 0 && !post.borrow().is_closed();
         let trial: Result<(), Missing> =
-            if vrf.number == 0 { trial::try_out(&self.station, &post).await } else { Ok(()) };
+            if is_tried { trial::try_out(&self.station, &post).await } else { Ok(()) };
         info!(event = "gate-stands", vrf = vrf.name, queue = orders.queue, "the gate stands at its ports");
         let station = Rc::clone(&self.station);
         // The process cannot do without: whoever is started next reads the queue again.
@@ -262,8 +264,8 @@ impl Gate {
             return Err(XrlError::unavailable("the gate does not stand everywhere"));
         }
         let set = |post: Rc<RefCell<Post>>| {
-            // Connections that were made again are known by their slots.
-            self.station.turn(&post).map_err(|error| error.to_string())?;
+            // Connections that were made again are known by their slots, and what destroyed sockets have said is dropped.
+            while self.station.turn(&post).map_err(|error| error.to_string())?.more {}
             post.borrow_mut().set_closed(is_closed).map_err(|missing| missing.to_string())
         };
         self.station.posts().into_iter().map(set).fold(Ok(()), Result::and).map_err(XrlError::unavailable)

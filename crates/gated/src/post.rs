@@ -255,12 +255,14 @@ impl Post {
         Ok(post)
     }
 
-    /// Whether anything comes in from now on. When it is closed, all sockets at our ports are destroyed.
+    /// Whether anything comes in from now on. When it closes, all sockets at our ports are destroyed; when it was closed before,
+    /// those that no connection of this router has: others have been made again since.
     ///
     /// # Errors
     /// What the kernel refuses.
     pub fn set_closed(&mut self, is_closed: bool) -> Result<(), Missing> {
-        if self.is_closed != is_closed {
+        let was_closed = self.is_closed;
+        if was_closed != is_closed {
             // A process that dies in here leaves it closed: whoever closes it opens it, or closes it again.
             kept::set_closed(self.kept.octets_mut(), true);
             self.is_closed = is_closed;
@@ -269,7 +271,12 @@ impl Post {
             self.drop_held();
         }
         // Whoever closes it has no session: also a connection that is known may be one that this router has lost.
-        if is_closed { self.destroy_sockets(|_| true) } else { Ok(()) }
+        if is_closed { self.destroy_sockets(|is_known| !was_closed || !is_known) } else { Ok(()) }
+    }
+
+    /// Whether nothing comes in.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// The settings.
@@ -373,7 +380,8 @@ impl Post {
         let leaves = self.verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Accept);
         let may_pass = !leaves || (0..OPENINGS).any(|_| self.open_fence(marks, &now));
         // The look at the lease is the last: whoever is stopped behind it finds the fence closed.
-        if !may_pass || lease && !self.has_lease(marks, now()) {
+        // While nothing comes in, nothing is said: old sockets are destroyed, and new ones wait.
+        if self.is_closed || !may_pass || lease && !self.has_lease(marks, now()) {
             // It ended meanwhile. Which of these are of gated connections is not known any more.
             self.verdicts.iter_mut().for_each(|(_, verdict)| *verdict = Verdict::Drop);
         }

@@ -48,6 +48,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 /// For a router that has woken up to see that it has lost the sessions.
 const FENCING: Duration = Duration::from_secs(30);
+/// How often the stage is set at most.
+const ATTEMPTS: u32 = 3;
 /// For the next router to take over.
 const TAKING_OVER: Duration = Duration::from_secs(60);
 
@@ -219,7 +221,7 @@ pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
         bail!("a pause is a drill of the container with a standby");
     }
     let start = Instant::now();
-    let scene = Scene::start(kind, options)?;
+    let scene = begin(kind, options)?;
     println!("all sessions are protected after {:.1} s", start.elapsed().as_secs_f64());
     let mut drill = Drill::begin(kind, options, scene)?;
     for number in 1..=options.rounds {
@@ -236,6 +238,20 @@ pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
         println!("death {number} of {}: {}", options.rounds, drill.last);
     }
     drill.end()
+}
+
+/// A stage on which every peer has had one session. Where both sides dial at once, a peer may have seen the connection come up
+/// that is given up (RFC 4271 section 6.8): then it is set once more.
+fn begin(kind: Kind, options: &Options) -> Result<Scene> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let scene = Scene::start(kind, options)?;
+        match scene.peers.ensure_quiet() {
+            Err(error) if attempts < ATTEMPTS => println!("set once more: {error:#}"),
+            quiet => return quiet.map(|()| scene),
+        }
+    }
 }
 
 /// A drill under way.

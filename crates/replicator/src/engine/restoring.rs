@@ -168,7 +168,7 @@ impl Engine {
         if let Some(file) = self.files.first() {
             Lease::readmit(file).map_err(|_| NotNow::File)?;
         }
-        self.free_all();
+        // Its slots stay closed: what its old sockets have still to say says nothing of sessions that others have.
         (self.lease, self.tag_before) = (None, None);
         self.writer = Writer::new(0, random());
         self.protection = Protection::Beginning;

@@ -680,7 +680,8 @@ fn a_standby_takes_what_another_router_has_had() {
     world.after(1);
     assert_eq!((world.engine.role(), world.has_lease()), ("fenced", false));
     world.engine.reset().expect("it is");
-    assert_eq!((world.engine.role(), world.views().len()), ("standby", 0));
+    let states: Vec<_> = world.views().iter().map(|view| view.state).collect();
+    assert_eq!((world.engine.role(), &states[..]), ("standby", &[SlotState::Closed][..]));
 }
 
 #[test]
