@@ -201,27 +201,23 @@ impl Router {
         .with_context(|| self.log_tail())
     }
 
-    /// Stops processes, the keeper too with `whole`, and keeps them so until [`Self::resume`].
+    /// Stops the keeper, and then processes, and keeps them so until [`Self::resume`].
     ///
     /// # Errors
     /// One of them is gone.
-    pub fn pause(&self, pids: &[Pid], whole: bool) -> Result<()> {
-        if whole {
-            kill_process(self.keeper_pid()?, Signal::STOP)?;
-        }
+    pub fn pause(&self, pids: &[Pid]) -> Result<()> {
+        kill_process(self.keeper_pid()?, Signal::STOP)?;
         let stop = |pid: &Pid| kill_process(*pid, Signal::STOP);
         pids.iter().try_for_each(stop).context("a process is gone")
     }
 
-    /// Has a stopped process go on, the keeper before it with `whole`. One that was killed for its silence is followed by
+    /// Has a stopped process go on, behind the keeper. One that was killed for its silence is followed by
     /// another one already.
     ///
     /// # Errors
     /// The keeper is gone.
-    pub fn resume(&self, pid: Pid, whole: bool) -> Result<()> {
-        if whole {
-            kill_process(self.keeper_pid()?, Signal::CONT)?;
-        }
+    pub fn resume(&self, pid: Pid) -> Result<()> {
+        kill_process(self.keeper_pid()?, Signal::CONT)?;
         let _ = kill_process(pid, Signal::CONT);
         Ok(())
     }

@@ -123,9 +123,10 @@ impl Wires {
 pub enum Pause {
     /// All of them.
     All,
-    /// The gate, then the replicator, so that the lease ends, and the manager. The gate is the first that wakes up.
+    /// The keeper and the manager, the gate, and the replicator, so that the lease ends. The gate is the first that wakes up
+    /// behind the keeper.
     Gate,
-    /// The replicator, and the manager, which would have another one in its place.
+    /// The keeper and the manager, which would have another one in its place, and the replicator.
     Replicator,
 }
 

@@ -61,8 +61,6 @@ struct Stopped {
     router: Router,
     /// In the order in which they go on.
     pids: Vec<Pid>,
-    /// The keeper, too.
-    whole: bool,
 }
 
 #[derive(Debug)]
@@ -378,22 +376,21 @@ impl Scene {
     /// # Errors
     /// There is no standby, or no such process.
     pub fn pause(&mut self, pause: Pause) -> Result<u64> {
-        // Whoever is silent is killed and followed by another one: the manager, which would see to that, is stopped as well.
+        // Whoever is silent is killed and followed by another one before the lease is over: who would see to that is stopped as well.
         let named = |names: &[&str]| names.iter().map(|name| self.router.pid(name)).collect::<Result<_>>();
         let pids: Vec<Pid> = match pause {
             Pause::All => self.router.pids()?,
             Pause::Gate => named(&["gate", "replicator", "manager"])?,
             Pause::Replicator => named(&["replicator", "manager"])?,
         };
-        let whole = pause == Pause::All;
         let stopped = mac(self.hosts.router.as_ref().context("a host")?)?;
         let at = now();
-        self.router.pause(&pids, whole)?;
+        self.router.pause(&pids)?;
         self.peers.failed(at, Some(stopped));
         let next = self.standby.take().context("a standby")?;
         std::mem::swap(&mut self.hosts.router, &mut self.hosts.other);
         let router = std::mem::replace(&mut self.router, next);
-        self.stopped = Some(Stopped { router, pids, whole });
+        self.stopped = Some(Stopped { router, pids });
         Ok(at)
     }
 
@@ -402,9 +399,9 @@ impl Scene {
     /// # Errors
     /// It is not there any more.
     pub fn resume(&self) -> Result<()> {
-        let Stopped { router, pids, whole } = self.stopped.as_ref().context("a router that was stopped")?;
+        let Stopped { router, pids } = self.stopped.as_ref().context("a router that was stopped")?;
         for pid in pids {
-            router.resume(*pid, *whole)?;
+            router.resume(*pid)?;
             // Each one acts before the next one is there to tell it something.
             std::thread::sleep(Duration::from_millis(50));
         }
