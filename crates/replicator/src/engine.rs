@@ -39,6 +39,8 @@ use crate::{
 
 /// Slots of marks: sessions of all tables together.
 const SLOTS: usize = 4096;
+/// How often a standby says that it waits, and configurations are compared.
+const WAITING: Duration = Duration::from_secs(1);
 /// For how long sessions that are to end may say so to their peers.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -100,6 +102,11 @@ pub(crate) struct Engine {
     restoring: Restoring,
     /// What `bgp` has stands in for sessions of another router.
     pub(crate) has_stand_ins: bool,
+    /// When it was said that this standby waits, and when configurations were compared.
+    said_waiting_at: Option<Instant>,
+    compared_at: Option<Instant>,
+    /// That they differ was said.
+    has_said_other: bool,
     /// When the reader of the store has heard something.
     heard_at: Option<Instant>,
     /// Sessions of another router that go on here, and those that could not.
@@ -179,6 +186,9 @@ impl Engine {
             standing: Standing::default(),
             restoring: Restoring::Undecided,
             has_stand_ins: false,
+            said_waiting_at: None,
+            compared_at: None,
+            has_said_other: false,
             heard_at: None,
             sessions_restored: (0, 0),
         }
@@ -282,7 +292,9 @@ impl Engine {
     /// Does what there is to do now; whether there is more.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.take_lease(now);
+        self.compare(now);
         if self.lease.is_none() {
+            self.wait(now);
             // What the process before has renewed ends by itself.
             return false;
         }
@@ -332,6 +344,43 @@ impl Engine {
                 Err(error) => error!(event = "lease-failed", "the file of the lease cannot be used: {error}"),
             }
         }
+    }
+
+    /// Says in the file of the lease that a standby waits here.
+    fn wait(&mut self, now: Instant) {
+        let is_time = self.said_waiting_at.is_none_or(|at| now.duration_since(at) >= WAITING);
+        let waits = self.standing.is_standby && self.protection != Protection::Fenced;
+        if let Some(file) = self.files.first().filter(|_| waits && is_time) {
+            self.said_waiting_at = Some(now);
+            // Whoever cannot write there cannot take the lease: that is said then.
+            let _ = Lease::waits(file, self.configuration.number, clock::since_boot());
+        }
+    }
+
+    /// The configurations of who has the lease and of the standby that waits, as numbers, by its file.
+    pub(crate) fn configurations(&self) -> (Option<u64>, Option<u64>) {
+        let known = self.files.first().map(|file| Lease::configurations(file, clock::since_boot()));
+        let (holder, standby) = known.and_then(Result::ok).unwrap_or_default();
+        (Some(holder).filter(|holder| *holder != 0), standby)
+    }
+
+    /// Says once that the sessions of another configuration may come here, or go there.
+    fn compare(&mut self, now: Instant) {
+        let is_time = self.compared_at.is_none_or(|at| now.duration_since(at) >= WAITING);
+        if !is_time || self.configuration.number == 0 {
+            return;
+        }
+        self.compared_at = Some(now);
+        let (holder, standby) = self.configurations();
+        let other = if self.lease.is_some() { standby } else { holder.filter(|_| self.standing.is_standby) };
+        let differs = other.is_some_and(|other| other != self.configuration.number);
+        if differs && !std::mem::replace(&mut self.has_said_other, differs) {
+            warn!(
+                event = "standby-differs",
+                "the standby and the router that has the sessions are configured differently: sessions may not go on"
+            );
+        }
+        self.has_said_other = differs;
     }
 
     /// Looks whether another router has the lease, as a standby that has not seen one yet.

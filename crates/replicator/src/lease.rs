@@ -8,6 +8,9 @@
 //! | 1 | a tag that each holder changes in the upper 24 bits, and until when it has the lease: CLOCK_BOOTTIME in milliseconds |
 //! | 2 | the network namespace of the holder (SO_NETNS_COOKIE); 0: not known |
 //! | 3 | the *mark*: whoever has had the lease with this tag has lost the sessions to a router that does not share the file |
+//! | 4 | the configuration of the holder, as a number |
+//! | 5 | until when a standby is known to wait: CLOCK_BOOTTIME in milliseconds |
+//! | 6 | the configuration of that standby |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
@@ -38,8 +41,11 @@ const EPOCH: usize = 0;
 const HOLDER: usize = 1;
 const NAMESPACE: usize = 2;
 const MARK: usize = 3;
+const CONFIGURATION: usize = 4;
+const STANDBY: usize = 5;
+const STANDBY_CONFIGURATION: usize = 6;
 /// Octets of the file.
-const OCTETS: usize = 32;
+const OCTETS: usize = 56;
 /// A mark has this bit besides the tag.
 const IS_MARKED: u64 = 1 << 24;
 
@@ -168,6 +174,34 @@ impl Lease {
         let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
         file.words()[MARK].store(0, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Says which configuration the holder has.
+    pub(crate) fn set_configuration(&self, number: u64) {
+        self.file.words()[CONFIGURATION].store(number, Ordering::SeqCst);
+    }
+
+    /// Says that a standby waits for [`TERM`] from now on, with a configuration. Of several the last one is known.
+    ///
+    /// # Errors
+    /// The file cannot be written or mapped.
+    pub(crate) fn waits(file: impl AsFd, configuration: u64, now: Duration) -> io::Result<()> {
+        let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
+        file.words()[STANDBY_CONFIGURATION].store(configuration, Ordering::SeqCst);
+        file.words()[STANDBY].store(milliseconds(now + TERM), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The configurations of the last holder, and of the standby that waits.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn configurations(file: impl AsFd, now: Duration) -> io::Result<(u64, Option<u64>)> {
+        let mut words = [0; OCTETS];
+        rustix::io::pread(&file, &mut words, 0)?;
+        let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
+        let waits = (milliseconds(now)..=milliseconds(now + TERM)).contains(&word(STANDBY));
+        Ok((word(CONFIGURATION), waits.then(|| word(STANDBY_CONFIGURATION))))
     }
 
     /// What tells this holder from others.
@@ -384,6 +418,20 @@ mod tests {
         Lease::readmit(&again).expect("a file");
         assert!(!Lease::is_given_up(&again, None).expect("a file"));
         assert!(Lease::take(&again, None, || at(2000)).expect("a file").is_some());
+    }
+
+    #[test]
+    fn the_file_names_the_configurations_of_holder_and_standby() {
+        let place = Place::new("configurations");
+        let file = place.open();
+        let known = |now| Lease::configurations(&file, at(now)).expect("a file");
+        assert_eq!(known(1000), (0, None), "it is empty");
+        let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        lease.set_configuration(7);
+        Lease::waits(place.open(), 8, at(1000)).expect("a file");
+        assert_eq!(known(4000), (7, Some(8)));
+        assert_eq!(known(4001), (7, None), "it has said nothing for long");
+        assert_eq!(known(900), (7, None), "of another start of the machine");
     }
 
     #[test]

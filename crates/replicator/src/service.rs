@@ -128,6 +128,9 @@ fn status(engine: &mut Engine) -> Status {
         role: engine.role().into(),
         restored: engine.sessions_restored.0,
         not_restored: engine.sessions_restored.1,
+        configuration: engine.configuration.number,
+        holder_configuration: engine.configurations().0,
+        standby_configuration: engine.configurations().1,
         service_addresses: u32::try_from(engine.configuration.service_addresses.len()).unwrap_or(u32::MAX),
         ..Status::default()
     }

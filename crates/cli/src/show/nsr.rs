@@ -129,6 +129,9 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
         "notRestored": store.not_restored,
         "preheated": store.preheated,
         "standIns": store.stand_ins,
+        "configuration": number(store.configuration),
+        "holderConfiguration": store.holder_configuration.map(number),
+        "standbyConfiguration": store.standby_configuration.map(number),
         "hasAddresses": store.has_addresses,
         "serviceAddresses": store.service_addresses,
         "missingAddresses": store.missing_addresses,
@@ -146,6 +149,27 @@ fn store_json(store: &Status, vrf: Option<&str>) -> Value {
         "missing": store.missing,
         "sessions": sessions(store, vrf).map(session).collect::<Vec<_>>(),
     })
+}
+
+/// A configuration, as people compare it.
+fn number(configuration: u64) -> String {
+    format!("{configuration:016x}")
+}
+
+/// Which standby waits for the sessions of this router, or whose sessions this one waits for.
+fn standby(store: &Status) -> Option<String> {
+    let compared = |other: u64| match other == store.configuration {
+        true => format!("configuration {}, as here", number(other)),
+        false => {
+            format!("configuration {}, ANOTHER one than here: {}", number(other), number(store.configuration))
+        }
+    };
+    match (store.role.as_str(), store.holder_configuration, store.standby_configuration) {
+        ("standby", Some(holder), _) => Some(format!("Sessions: {}", compared(holder))),
+        ("primary" | "restoring", _, Some(standby)) => Some(format!("Standby: waits, {}", compared(standby))),
+        ("primary" | "restoring", _, None) => Some("Standby: none is known".to_owned()),
+        _ => None,
+    }
 }
 
 /// What the router is to its sessions.
@@ -178,6 +202,9 @@ fn write_store(
         store.store, store.protection, store.phase
     )?;
     writeln!(out, "Role: {}", role(store))?;
+    if let Some(standby) = standby(store) {
+        writeln!(out, "{standby}")?;
+    }
     if store.service_addresses > 0 {
         let here = if store.has_addresses { "here" } else { "not here" };
         writeln!(out, "Service addresses: {}, {here}", store.service_addresses)?;

@@ -296,6 +296,9 @@ impl Engine {
     /// Says that this process is well. Another router may have the lease by now: then nothing is said any more, for good.
     pub(super) fn renew_lease(&mut self) {
         let is_held = self.lease.as_mut().is_none_or(|lease| lease.renew(clock::since_boot()));
+        if let Some(lease) = self.lease.as_ref().filter(|_| is_held) {
+            lease.set_configuration(self.configuration.number);
+        }
         if !is_held && self.protection != Protection::Fenced {
             error!(event = "fenced", "another router has the lease: nothing leaves this one any more");
             self.writer.give_up();
