@@ -218,7 +218,8 @@ impl Judge {
                 self.take(source, &segment);
             }
             // Nothing else passes the filter.
-            None if self.is_of_router(frame) => {
+            // Of what else it speaks, TCP takes no notice.
+            None if self.is_of_router(frame) && self.is_about_tcp(frame) => {
                 self.unreachable += 1;
                 // Which it is, and of what: behind the Ethernet header.
                 let octets: String =
@@ -226,6 +227,15 @@ impl Judge {
                 self.find(format!("ICMP of the router: {octets}"));
             }
             None => {}
+        }
+    }
+
+    /// Whether an ICMP message is about a segment of TCP: behind its header of 8 octets is that of the packet.
+    fn is_about_tcp(&self, frame: &[u8]) -> bool {
+        const TCP: u8 = 6;
+        match self.router {
+            IpAddr::V4(_) => frame.get(14 + 20 + 8 + 9) == Some(&TCP),
+            IpAddr::V6(_) => frame.get(14 + 40 + 8 + 6) == Some(&TCP),
         }
     }
 
@@ -453,8 +463,11 @@ mod tests {
             judge.take(B, &segment(7, 5, flags, b""));
         }
         assert_eq!((judge.counts.syn, judge.counts.fin, judge.counts.rst), (1, 1, 1));
-        let mut icmp = vec![0; 42];
+        let mut icmp = vec![0; 70];
         icmp[26..30].copy_from_slice(&[10, 1, 0, 10]);
+        judge.frame(8, &icmp);
+        assert_eq!(judge.unreachable, 0, "it is about something else");
+        icmp[51] = 6;
         judge.frame(8, &icmp);
         assert_eq!(judge.unreachable, 1);
     }
