@@ -10,14 +10,14 @@
 use std::{collections::BTreeSet, rc::Rc, time::Instant};
 
 use holdfast_api::{
-    bgp::v1::HeldSession,
+    bgp::v1::{HeldConfiguration, HeldSession},
     carrier::v1::{CarrierServer, MeterReply, MeterRequest},
     keeper::v1::{DropOfRequest, GetRequest},
     replicator::v1::ReplicatorClient,
     transport::v1::{Connection, Protocol},
 };
 use holdfast_process::{kept, spawn_task};
-use holdfast_restore::{Followed, Objects, Session, Table};
+use holdfast_restore::{Followed, Objects, Session};
 use holdfast_xrl::{CallContext, Client, XrlError};
 use prost::Message;
 use tokio::time::sleep;
@@ -117,8 +117,7 @@ impl Tasks {
                 continue;
             }
             sessions.extend(table.sessions.iter().map(|session| (table.number, session.id)));
-            let (log, descriptor, restored) =
-                self.log(&Table { entries: Default::default(), ..table.clone() })?;
+            let (log, descriptor, restored) = self.log(&table)?;
             if !self.engine.borrow().has_stand_ins {
                 let note = self.engine.borrow().marks_descriptor();
                 let note = note.map_err(|error| XrlError::internal(error.to_string()))?;
@@ -199,7 +198,9 @@ fn stand_in(all: &mut StandIns, table: u32, session: Session) -> Option<(Session
         carrier: ReplicatorClient::SERVICE.class.into(),
         ..Connection::default()
     };
-    let record = HeldSession { connection: Some(connection), ..held }.encode_to_vec();
+    // BFD is up at the other router, and does not come up here: that is no failure.
+    let configuration = held.configuration.map(|noted| HeldConfiguration { bfd_up: false, ..noted });
+    let record = HeldSession { connection: Some(connection), configuration, ..held }.encode_to_vec();
     Some((Session { record, ..session }, theirs))
 }
 
@@ -211,5 +212,54 @@ impl CarrierServer for CarrierService {
         let counted = self.0.stand_ins.borrow().meter(request.number);
         let (received, sent) = counted.ok_or_else(|| XrlError::not_found("it is not carried here"))?;
         Ok(MeterReply { received, sent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_api::stored::v1::Socket;
+    use holdfast_nsr::SessionId;
+
+    use super::*;
+
+    fn session(socket: Option<Socket>) -> Session {
+        let configuration = Some(HeldConfiguration { bfd_up: true, ..HeldConfiguration::default() });
+        let record = HeldSession { number: 3, configuration, ..HeldSession::default() }.encode_to_vec();
+        Session {
+            id: SessionId(7),
+            record,
+            snapshot: Vec::new(),
+            incoming: (1000, vec![1; 20]),
+            outgoing: (50, Vec::new()),
+            passed: 0,
+            numbers: [0; 5],
+            socket,
+        }
+    }
+
+    #[test]
+    fn what_stands_in_says_who_carries_it_and_goes_on_where_the_peer_is() {
+        let mut all = StandIns::default();
+        let socket = Socket { remote_address: vec![10, 0, 0, 2], remote_port: 179, ..Socket::default() };
+        let (session, _theirs) = stand_in(&mut all, 4, session(Some(socket))).expect("it can be made");
+        let held = HeldSession::decode(&*session.record).expect("a record");
+        let connection = held.connection.expect("said");
+        assert_eq!(
+            (connection.carrier.as_str(), connection.remote_address.as_slice()),
+            ("replicator", &[10, 0, 0, 2][..])
+        );
+        assert_eq!(all.meter(connection.number), Some((1020, 50)));
+        assert_eq!((held.number, held.configuration.map(|noted| noted.bfd_up)), (3, Some(false)));
+    }
+
+    #[test]
+    fn a_session_that_nobody_can_take_over_has_nobody_to_stand_in() {
+        let mut all = StandIns::default();
+        assert!(stand_in(&mut all, 0, session(None)).is_none());
+        assert!(
+            stand_in(&mut all, 0, Session { record: vec![255], ..session(Some(Socket::default())) })
+                .is_none()
+        );
+        assert_eq!(all.len(), 0);
     }
 }
