@@ -35,7 +35,7 @@ use crate::tasks::{OWNER, Tasks};
 
 /// How long each of the other processes may take for its part.
 const LIMIT: Duration = Duration::from_secs(3);
-/// How often a socket is tried whose connection a dead process has still, and the pause in between.
+/// How often sockets are tried again whose connections a dead process has still, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Between two attempts to close the gate.
@@ -164,14 +164,15 @@ impl Tasks {
         within(self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: false })).await?;
         self.engine.borrow_mut().remakes();
         let configured = self.engine.borrow().configuration.tables.clone();
-        let mut made = Vec::new();
+        // For all sessions together: those that can be made do not wait for many that cannot.
+        let (mut made, mut attempts) = (Vec::new(), ATTEMPTS);
         for table in tables {
             let Some(number) = configured.iter().position(|one| one.vrf == table.vrf) else {
                 warn!(event = "sessions-not-restored", vrf = table.vrf, "the table is not configured here");
                 continue;
             };
             let number = if table.vrf.is_empty() { 0 } else { number as u32 + 1 };
-            made.push(self.remake_table(&table, number).await?);
+            made.push(self.remake_table(&table, number, &mut attempts).await?);
         }
         for table in &made {
             for one in &table.sessions {
@@ -204,16 +205,25 @@ impl Tasks {
         Ok((log, copy, restored))
     }
 
-    async fn remake_table(&self, table: &Table, number: u32) -> Result<MadeTable, XrlError> {
+    async fn remake_table(
+        &self,
+        table: &Table,
+        number: u32,
+        attempts: &mut u32,
+    ) -> Result<MadeTable, XrlError> {
         let (mut log, copy, restored) = self.log(table)?;
         let fea: SocketClient = within(self.resolver.wait_for(&class("fea", &table.vrf))).await?;
         let (mut sessions, mut not) = (Vec::new(), 0);
         for one in restored {
-            match self.remake_session(&fea, &table.vrf, number, &log, &one).await {
+            match self.remake_session(&fea, (&table.vrf, number), &log, &one, attempts).await {
                 Ok(made) => {
                     // At once: by its slot the gate knows that it is ours.
-                    self.claim(&made);
-                    sessions.push(made);
+                    if self.claim(&made) {
+                        sessions.push(made);
+                    } else {
+                        not += 1;
+                        log.close(one.id);
+                    }
                 }
                 Err(error) => {
                     not += 1;
@@ -229,10 +239,10 @@ impl Tasks {
     async fn remake_session(
         &self,
         fea: &SocketClient,
-        vrf: &str,
-        number: u32,
+        (vrf, number): (&str, u32),
         log: &Log<Mapped>,
         restored: &Restored,
+        attempts: &mut u32,
     ) -> Result<Made, XrlError> {
         let missing = || XrlError::not_found("the store does not say how its connection is made again");
         let socket = restored.socket.as_ref().ok_or_else(missing)?;
@@ -243,13 +253,12 @@ impl Tasks {
         );
         let (Some(local), Some(remote)) = ends else { return Err(missing()) };
         let hold = hold_time(log.record(restored.id));
-        let mut attempts = 0;
         let descriptor = loop {
-            attempts += 1;
             match within(fea.restore(request.clone())).await {
                 Ok((_, descriptors)) => break descriptors.into_iter().next().ok_or_else(missing)?,
                 // Processes that died a moment ago may have it still, with all that they had in memory.
-                Err(error) if attempts < ATTEMPTS => {
+                Err(error) if *attempts > 0 => {
+                    *attempts -= 1;
                     debug!("session {}: {}", restored.was.0, error.message());
                     let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
                     within(gate.close(GateEmpty {})).await?;
@@ -269,9 +278,10 @@ impl Tasks {
     }
 
     /// Of what the store has everything may leave: the peer's octets that are acknowledged, and those that are sent again.
-    fn claim(&self, made: &Made) {
+    /// Whether it has a slot.
+    fn claim(&self, made: &Made) -> bool {
         let mut engine = self.engine.borrow_mut();
-        let Some(marks) = engine.marks() else { return };
+        let Some(marks) = engine.marks() else { return false };
         let claimed = marks.free_slot().and_then(|slot| {
             let watermarks = (0, made.unacknowledged);
             marks.claim_restored(slot, &made.connection, SlotState::Gated, watermarks, made.numbers)
@@ -279,6 +289,7 @@ impl Tasks {
         if claimed.is_none() {
             warn!(event = "session-not-restored", session = made.id.0, "there are too many sessions");
         }
+        claimed.is_some()
     }
 
     pub(crate) async fn put(

@@ -169,7 +169,8 @@ impl Following {
     fn octets(&mut self, session: Followed, start: u64, octets: &[u8], last: u64) -> Option<News> {
         let stream = self.streams.get_mut(&session)?;
         let (at, end) = (stream.at, stream.at + octets.len() as u64);
-        if start > stream.known {
+        // Something is missing, or the store says what cannot be.
+        if start > stream.known || last < at || last > end || end < stream.known {
             return Some(News::Anew);
         }
         stream.at = goes_on(last, end);

@@ -22,7 +22,7 @@ pub struct Objects {
 
 /// Where whoever has read a range to its end asks for what follows: a chunk that is as long as chunks become grows no more.
 pub(crate) fn goes_on(last: u64, end: u64) -> u64 {
-    if end - last < MERGED as u64 { last } else { end }
+    if last <= end && end - last < MERGED as u64 { last } else { end }
 }
 
 impl Objects {

@@ -20,12 +20,16 @@ use crate::{
 };
 
 pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let bgp: BgpClient = router.client("bgp").await?;
-    let nsr = answer(bgp.show_nsr(Empty {})).await?;
     let store = match router.whole().client::<ReplicatorClient>("replicator").await {
         Ok(replicator) => Some(answer(replicator.show(replicator::Empty {})).await?),
         Err(Failure::NotRunning { .. }) => None,
         Err(failure) => return Err(failure),
+    };
+    let bgp: BgpClient = router.client("bgp").await?;
+    let nsr = match answer(bgp.show_nsr(Empty {})).await {
+        // It waits for its configuration as long as the sessions are elsewhere.
+        Err(_) if store.as_ref().is_some_and(|store| store.role == "standby") => NsrReply::default(),
+        nsr => nsr?,
     };
     // One that has just died is said to be missing.
     let gate = match (&store, router.whole().client::<GateClient>("gate").await) {
