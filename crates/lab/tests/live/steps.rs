@@ -181,6 +181,10 @@ standby = "preheated"
 [[nonstop.address]]
 address = "10.9.9.9/32"
 interface = "lo"
+[[nonstop.address]]
+address = "10.9.9.8/32"
+interface = "lo"
+vrf = "blue"
 [nonstop.store]
 kind = "redis"
 addresses = ["10.0.1.9:6379"]
