@@ -155,8 +155,12 @@ impl Tasks {
         if self.is_making_way.replace(true) {
             return;
         }
+        let takes_over = self.engine.borrow().lease.is_some();
         let this = Rc::clone(self);
         spawn_task(async move {
+            if takes_over {
+                this.forward().await;
+            }
             while let Err(error) = this.make_way().await {
                 debug!("the keeper: {}", error.message());
                 sleep(RETRY).await;

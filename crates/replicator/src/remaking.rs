@@ -132,6 +132,17 @@ impl Tasks {
         Ok((u32::try_from(here).unwrap_or(u32::MAX), not))
     }
 
+    /// Has packets come here whose routes are in the kernel already, while sessions are still to be made: nothing of them comes in.
+    pub(crate) async fn forward(&self) {
+        match self.gate_closed().await {
+            Ok(_) => {
+                self.assume_addresses().await;
+                self.announce_addresses().await;
+            }
+            Err(error) => debug!("the gate: {}", error.message()),
+        }
+    }
+
     /// Until the log that was put is the one that is copied: a store that is written before would lose its sessions.
     async fn wait_for_log(&self, vrf: &str, log: &OwnedFd) -> Result<(), XrlError> {
         within(async {
