@@ -98,11 +98,15 @@ impl Follower {
         open: impl FnOnce() -> Result<Box<dyn Way>, Failure>,
         can_take: impl Fn(Followed) -> bool,
     ) -> Vec<Order> {
+        if self.way.is_none() && !matches!(self.state, State::Pausing(_) | State::Making(_)) {
+            // It was lost while sessions were made.
+            self.state = State::Pausing(now);
+        }
         if let State::Pausing(until) = self.state
             && now >= until
         {
             match self.way.as_mut() {
-                Some(_) if self.is_connected => self.ask_state(),
+                Some(_) if self.is_connected => self.ask_state(now),
                 Some(_) => {}
                 None => self.connect(now, open),
             }
@@ -173,9 +177,8 @@ impl Follower {
         }
     }
 
-    fn ask_state(&mut self) {
+    fn ask_state(&mut self, now: Instant) {
         self.state = State::Asking;
-        let now = self.heard_at;
         self.ask(&Request::State, now);
     }
 
@@ -186,7 +189,7 @@ impl Follower {
                     self.is_connected = true;
                     self.heard_at = now;
                     if matches!(self.state, State::Pausing(until) if now >= until) {
-                        self.ask_state();
+                        self.ask_state(now);
                     }
                 }
                 Event::Ended(why) => self.lost(&why, now),

@@ -7,7 +7,12 @@
 //! `bgp` knows nothing of it: the keeper gives it a log and descriptors as after its own death, and [`StandIns`] carries the
 //! connections, as the door does. Before the sessions come here `bgp` is ended. Its routes stay until the next one has them.
 
-use std::{collections::BTreeSet, rc::Rc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use holdfast_api::{
     bgp::v1::{HeldConfiguration, HeldSession},
@@ -20,7 +25,7 @@ use holdfast_process::{kept, spawn_task};
 use holdfast_restore::{Followed, Objects, Session};
 use holdfast_xrl::{CallContext, Client, XrlError};
 use prost::Message;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
@@ -32,6 +37,8 @@ use crate::{
 
 /// The name at the keeper of a note that what `bgp` has are stand-ins.
 pub(crate) const STAND_INS: &str = "stand-ins";
+/// How long packets may take to come before sessions do: sessions wait for that.
+const FORWARD: Duration = Duration::from_millis(500);
 
 impl Tasks {
     /// What a standby does in a turn; whether there is more.
@@ -152,16 +159,21 @@ impl Tasks {
         if let Some(task) = self.standing_in.take() {
             task.abort();
         }
+        if !self.engine.borrow().has_stand_ins {
+            // `bgp` has been given none.
+            self.stand_ins.borrow_mut().clear();
+            return;
+        }
         if self.is_making_way.replace(true) {
             return;
         }
         let takes_over = self.engine.borrow().lease.is_some();
         let this = Rc::clone(self);
         spawn_task(async move {
-            if takes_over {
-                this.forward().await;
+            if takes_over && timeout(FORWARD, this.forward()).await.is_err() {
+                debug!("the gate does not close in time: packets come with the sessions");
             }
-            while let Err(error) = this.make_way().await {
+            while let Err(error) = this.make_way_for_good().await {
                 debug!("the keeper: {}", error.message());
                 sleep(RETRY).await;
             }
@@ -169,17 +181,19 @@ impl Tasks {
             this.is_making_way.set(false);
             this.way_made.notify_waiters();
             this.wake();
-            if let Err(error) = this.keeper.drop(GetRequest { key: STAND_INS.into() }).await {
-                debug!("the keeper: {}", error.message());
-            }
         });
+    }
+
+    /// The same, and nobody takes for stand-ins what `bgp` has next.
+    async fn make_way_for_good(&self) -> Result<(), XrlError> {
+        self.make_way().await?;
+        within(self.keeper.drop(GetRequest { key: STAND_INS.into() })).await.map(drop)
     }
 
     /// Until `bgp` has no stand-ins any more.
     pub(crate) async fn stand_ins_are_gone(&self) -> Result<(), XrlError> {
         while self.engine.borrow().has_stand_ins {
-            let made = self.way_made.notified();
-            made.await;
+            self.way_made.notified().await;
         }
         Ok(())
     }
@@ -187,7 +201,7 @@ impl Tasks {
 
 /// The session with the record of one whose connection is carried here, and the end of that for `bgp`. `None`: it cannot be made
 /// again, here or when it is taken over.
-fn stand_in(all: &mut StandIns, table: u32, session: Session) -> Option<(Session, std::os::fd::OwnedFd)> {
+fn stand_in(all: &mut StandIns, table: u32, session: Session) -> Option<(Session, OwnedFd)> {
     let (socket, held) = (session.socket.as_ref()?, HeldSession::decode(&*session.record).ok()?);
     let (first, octets) = &session.incoming;
     let (number, theirs) =

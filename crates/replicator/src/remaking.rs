@@ -134,6 +134,8 @@ impl Tasks {
 
     /// Has packets come here whose routes are in the kernel already, while sessions are still to be made: nothing of them comes in.
     pub(crate) async fn forward(&self) {
+        // There may be no session to be made: then nobody else opens the gate.
+        self.has_finished.set(false);
         match self.gate_closed().await {
             Ok(_) => {
                 self.assume_addresses().await;

@@ -9,7 +9,7 @@ use std::{
 
 use holdfast_restore::Followed;
 use holdfast_sys::pair;
-use rustix::io::{read, write};
+use rustix::io::{Errno, read, write};
 
 /// Octets that are taken out at once.
 const PIECE: usize = 64 << 10;
@@ -36,6 +36,17 @@ struct Pair {
 pub(crate) struct StandIns {
     pairs: BTreeMap<Followed, Pair>,
     numbers: u64,
+    /// Room for what is taken out.
+    piece: Vec<u8>,
+}
+
+/// What has become of a pair.
+enum Turn {
+    Idle,
+    /// There may be more to take out.
+    More,
+    /// Nobody has the other end.
+    Ended,
 }
 
 impl StandIns {
@@ -86,17 +97,27 @@ impl StandIns {
         Some((pair.received, pair.sent + u64::from(waiting)))
     }
 
-    /// Puts in and takes out what can be; whether there may be more at once.
+    /// Puts in and takes out what can be; whether there may be more at once. A session that `bgp` has ended is no more.
     pub(crate) fn turn(&mut self) -> bool {
-        let mut piece = vec![0; PIECE];
-        self.pairs.values_mut().fold(false, |more, pair| pair.turn(&mut piece) | more)
+        let Self { pairs, piece, .. } = self;
+        piece.resize(PIECE, 0);
+        let mut more = false;
+        pairs.retain(|_, pair| match pair.turn(piece) {
+            Turn::Idle => true,
+            Turn::More => {
+                more = true;
+                true
+            }
+            Turn::Ended => false,
+        });
+        more
     }
 }
 
 impl Pair {
-    fn turn(&mut self, piece: &mut [u8]) -> bool {
+    fn turn(&mut self, piece: &mut [u8]) -> Turn {
         while self.put < self.pending.len() {
-            // Whoever has the other end and does not read has no room; if nobody has it, the session is over.
+            // Whoever has the other end and does not read has no room; that nobody has it is seen below.
             let Ok(count) = write(&self.socket, &self.pending[self.put..]) else { break };
             self.put += count;
             self.received += count as u64;
@@ -107,10 +128,11 @@ impl Pair {
         for _ in 0..PIECES {
             match read(&self.socket, &mut *piece) {
                 Ok(count @ 1..) => self.sent += count as u64,
-                Ok(0) | Err(_) => return false,
+                Err(Errno::AGAIN) => return Turn::Idle,
+                Ok(0) | Err(_) => return Turn::Ended,
             }
         }
-        true
+        Turn::More
     }
 }
 
@@ -143,6 +165,19 @@ mod tests {
         all.end(session);
         assert_eq!(bgp.read(&mut heard).expect("the end"), 0);
         assert_eq!((all.meter(number), all.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_session_that_bgp_has_ended_stands_in_for_nobody() {
+        let mut all = StandIns::default();
+        let (session, other) = ((0, SessionId(1)), (0, SessionId(2)));
+        let (number, theirs) = all.add(session, 0, 0).expect("a pair");
+        let (_, _bgp) = all.add(other, 0, 0).expect("a pair");
+        all.turn();
+        assert_eq!(all.len(), 2, "nobody has said anything");
+        drop(theirs);
+        all.turn();
+        assert_eq!((all.len(), all.meter(number)), (1, None));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(crate) struct Tasks {
     pub(crate) is_making_way: Cell<bool>,
     pub(crate) way_made: Notify,
     /// What a process before may have begun is over.
-    has_finished: Cell<bool>,
+    pub(crate) has_finished: Cell<bool>,
     /// What `fea` knows of service addresses, and whether it is being told.
     pub(crate) told: RefCell<Told>,
     pub(crate) is_telling: Cell<bool>,

@@ -164,3 +164,21 @@ fn sessions_that_do_not_fit_are_tried_again_a_few_times() {
     assert_eq!(world.follower.word(), "following");
     assert!(world.turns_after(ANEW).is_empty());
 }
+
+#[test]
+fn a_store_that_is_lost_while_sessions_are_made_is_read_again() {
+    let mut world = World::new();
+    world.begins(b"x");
+    let orders = world.turns_after(RETRY);
+    world.follower.lost("it has gone", world.now);
+    world.makes(orders);
+    assert_eq!(world.opened, 1);
+    let orders = world.turns_after(ROUND);
+    assert_eq!(world.opened, 2, "not as if it were followed");
+    world.makes(orders);
+    // After a long pause the store is not taken for silent.
+    world.follower.anew(world.now);
+    let orders = world.turns_after(2 * SILENCE);
+    assert_eq!(world.opened, 2);
+    world.makes(orders);
+}
