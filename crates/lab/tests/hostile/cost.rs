@@ -138,7 +138,7 @@ fn run(recipe: &Recipe, octets: usize) -> Result<Seen> {
     seen.cpu_ms = cost["cpu_ms"].as_u64().context("cpu_ms")?;
     seen.longest_turn_us = cost["longest_turn_us"].as_u64().context("longest_turn_us")?;
     // However soon it was read: each clean session hears a KEEPALIVE in this time.
-    std::thread::sleep(KEEPALIVES.saturating_sub(start.elapsed()));
+    thread::sleep(KEEPALIVES.saturating_sub(start.elapsed()));
     done.store(true, Ordering::Relaxed);
     for session in clean {
         seen.late.extend(session.join().map_err(|_| anyhow::anyhow!("a clean session panicked"))??);
