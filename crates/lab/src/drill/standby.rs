@@ -414,6 +414,10 @@ impl<'a> Drill<'a> {
         report.wire = Wire::of(&counts(&scene), &before.wire);
         for at in 0..scene.peers.judges() {
             let judge = scene.peers.judge(at);
+            if report.wire.syn + report.wire.fin + report.wire.rst > 0 {
+                let marked = judge.marked_since(before.at).map(|marked| format!("on the wire: {marked}"));
+                report.faults.extend(marked);
+            }
             report.unreachable += judge.unreachable;
             report.stale_segments += judge.stale;
         }

@@ -1,7 +1,7 @@
 //! The judge of one session that outlives its router: what each side has told the other, and how often.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
@@ -115,6 +115,11 @@ impl Direction {
         self.kept[begin..].iter().zip(payload.iter().skip(skipped)).all(|(kept, again)| kept == again)
     }
 
+    fn carries(&self) -> bool {
+        let is_empty = self.octets.is_empty() && self.kept.is_empty() && !self.stream.has_hole();
+        self.stream.next().is_none() || !is_empty
+    }
+
     fn keep(&mut self, fresh: &[u8]) {
         self.kept.extend_from_slice(fresh);
         if self.kept.len() > 2 * KEPT {
@@ -161,6 +166,8 @@ pub struct Judge {
     /// Where the router is that has died, and whether the next one has spoken.
     dead: Option<(Mac, bool)>,
     findings: Vec<String>,
+    /// The last segments with SYN, FIN or RST: when they came, and what they say.
+    marked: VecDeque<(u64, String)>,
 }
 
 impl Judge {
@@ -180,6 +187,7 @@ impl Judge {
             acknowledged: None,
             dead: None,
             findings: Vec::new(),
+            marked: VecDeque::new(),
         }
     }
 
@@ -204,10 +212,50 @@ impl Judge {
         all
     }
 
+    /// Segments with SYN, FIN or RST since this time, in words; the last few.
+    pub fn marked_since(&self, at: u64) -> impl Iterator<Item = &String> {
+        self.marked.iter().filter(move |(when, _)| *when >= at).map(|(_, words)| words)
+    }
+
     fn find(&mut self, finding: String) {
         if self.findings.len() < FINDINGS {
             self.findings.push(finding);
         }
+    }
+
+    fn mark(&mut self, source: Mac, segment: &Segment) {
+        if self.marked.len() == FINDINGS {
+            self.marked.pop_front();
+        }
+        let names = [(flag::SYN, "SYN"), (flag::FIN, "FIN"), (flag::RST, "RST"), (flag::ACK, "ACK")];
+        let flags: Vec<_> =
+            names.iter().filter(|(flag, _)| segment.has(*flag)).map(|(_, name)| *name).collect();
+        let after = (self.after.failure > 0).then(|| segment.at as i64 - self.after.failure as i64);
+        self.marked.push_back((
+            segment.at,
+            format!(
+                "{} of {} to {}, from {source:02x?}: number {} (next {:?}), acknowledges {} (next {:?}), {} octets, \
+                 {after:?} us after the failure",
+                flags.join(" "),
+                segment.from,
+                segment.to,
+                segment.sequence,
+                self.next(segment.from, segment.to),
+                segment.acknowledged,
+                self.next(segment.to, segment.from),
+                segment.payload.len()
+            ),
+        ));
+    }
+
+    /// Whether octets have been seen on a connection, or it began before anybody looked.
+    fn carries(&self, from: SocketAddr, to: SocketAddr) -> bool {
+        let both = [(from, to), (to, from)].map(|ends| self.directions.get(&ends));
+        both.iter().all(Option::is_none) || both.iter().flatten().any(|direction| direction.carries())
+    }
+
+    fn next(&self, from: SocketAddr, to: SocketAddr) -> Option<u32> {
+        self.directions.get(&(from, to)).and_then(|direction| direction.stream.next())
     }
 
     /// Takes the next frame.
@@ -249,8 +297,13 @@ impl Judge {
     fn take(&mut self, source: Mac, segment: &Segment) {
         let is_of_router = segment.from.ip() == self.router;
         self.counts.syn += u64::from(segment.has(flag::SYN) && !segment.has(flag::ACK));
-        self.counts.fin += u64::from(segment.has(flag::FIN));
-        self.counts.rst += u64::from(segment.has(flag::RST));
+        // An attempt to connect that was given up may have a late answer.
+        let carries = self.carries(segment.from, segment.to);
+        self.counts.fin += u64::from(carries && segment.has(flag::FIN));
+        self.counts.rst += u64::from(carries && segment.has(flag::RST));
+        if [flag::SYN, flag::FIN, flag::RST].iter().any(|flag| segment.has(*flag)) {
+            self.mark(source, segment);
+        }
         if is_of_router {
             self.of_router(source, segment);
         }
@@ -463,6 +516,10 @@ mod tests {
             judge.take(B, &segment(7, 5, flags, b""));
         }
         assert_eq!((judge.counts.syn, judge.counts.fin, judge.counts.rst), (1, 1, 1));
+        let marked = judge.marked_since(7).cloned().collect::<Vec<_>>().join("; ");
+        assert!(marked.starts_with("FIN of 10.1.0.10:179 to 10.1.0.21:40000"), "{marked}");
+        assert!(marked.contains("RST of") && marked.contains("4 us after the failure"), "{marked}");
+        assert_eq!(judge.marked_since(8).count(), 0);
         let mut icmp = vec![0; 70];
         icmp[26..30].copy_from_slice(&[10, 1, 0, 10]);
         judge.frame(8, &icmp);
@@ -470,6 +527,24 @@ mod tests {
         icmp[51] = 6;
         judge.frame(8, &icmp);
         assert_eq!(judge.unreachable, 1);
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_to_connect_is_none_of_a_session() {
+        let ends = |judge: &Judge| (judge.counts.fin, judge.counts.rst);
+        let mut judge = begun();
+        judge.take(A, &segment(2, 100, flag::RST, b""));
+        assert_eq!(ends(&judge), (0, 0), "nothing was said");
+        for flags in [flag::FIN, flag::RST] {
+            let mut judge = begun();
+            judge.take(A, &segment(2, 100, flag::ACK, b"x"));
+            judge.take(A, &segment(3, 101, flags, b""));
+            assert_eq!(ends(&judge).0 + ends(&judge).1, 1, "something was");
+            // Nobody has seen how it began.
+            let mut judge = Judge::new(ROUTER.ip(), number);
+            judge.take(A, &segment(3, 101, flags, b""));
+            assert_eq!(ends(&judge).0 + ends(&judge).1, 1);
+        }
     }
 
     #[test]
