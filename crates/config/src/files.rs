@@ -39,7 +39,7 @@ pub enum List {
 pub type ReadFile<'a> = dyn Fn(&str, Holds<'_>) -> Result<Vec<Vec<u8>>, String> + 'a;
 
 /// Octets of a password.
-const LONGEST_PASSWORD: usize = 1024;
+const LONGEST_SECRET: usize = 1024;
 
 type Contents = Result<Arc<[Vec<u8>]>, String>;
 
@@ -110,17 +110,18 @@ impl<'a> Files<'a> {
         Some(ExceptionsFile { file: name.value, text: text.into() })
     }
 
-    /// A password: a file of one line. `None`, and a fault, where it cannot be had.
-    pub(crate) fn password(&self, report: &Report<'_>, name: At<String>) -> Option<KeyFile> {
+    /// A password or another secret: a file of one line. `None`, and a fault, where it cannot be had.
+    pub(crate) fn secret(&self, report: &Report<'_>, name: At<String>, shortest: usize) -> Option<KeyFile> {
         let Some(read) = self.read else {
             return Some(KeyFile { file: name.value, contents: Arc::default() });
         };
         let text = text(report, &name, read, Holds::Text)?;
         let line = text.strip_suffix('\n').unwrap_or(&text);
         let line = line.strip_suffix('\r').unwrap_or(line);
-        if line.is_empty() || line.contains(['\n', '\0']) || line.len() > LONGEST_PASSWORD {
-            let problem = fault(&name.value, "it is no password");
-            report.add(&name.span, problem.expected(format!("one line of 1 to {LONGEST_PASSWORD} octets")));
+        if !(shortest..=LONGEST_SECRET).contains(&line.len()) || line.contains(['\n', '\0']) {
+            let problem = fault(&name.value, "it is no secret as it is needed here");
+            let expected = format!("one line of {shortest} to {LONGEST_SECRET} octets");
+            report.add(&name.span, problem.expected(expected));
             return None;
         }
         Some(KeyFile { file: name.value, contents: line.as_bytes().into() })

@@ -262,6 +262,7 @@ const OF_STORE: &[Key] = &[
     key("addresses", List(&Text("address and port", "10.0.0.9:6379")), Else("required for `\"redis\"`"), Reload, "where servers listen, 8 at most; the first that can be reached is asked"),
     key("user", Text("name", "holdfast"), Else("the server's default user"), Reload, "as whom we log in, with `password-file`"),
     key("password-file", FILE_NAME, Else("none: we do not log in"), Reload, "the password, in one line, in the directory of this file or below, read at each reload"),
+    key("key-file", FILE_NAME, Else("none: a commit does not reach a standby"), Reload, "a secret of 16 octets or more, in one line, the same at each router that may have the sessions: commits go to a standby through the store, sealed with it (see [standby](standby.md))"),
 ];
 const STORE_TRUST: &[Key] = &[
     key("transport", Word(&["tcp", "tls"]), Is("\"tcp\""), Reload, "what carries the connection"),

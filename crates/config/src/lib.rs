@@ -21,6 +21,7 @@ mod processes;
 mod read;
 pub mod schema;
 mod session;
+pub mod shared;
 mod size;
 mod suggest;
 pub mod whereabouts;

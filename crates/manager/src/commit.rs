@@ -199,6 +199,16 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
     Ok(CommitReply { version: number, changes: reply.changes, problems: reply.problems })
 }
 
+/// What another router has committed: the caller has the turn.
+pub(crate) async fn take(
+    manager: &Rc<Manager>,
+    candidate: Candidate,
+    comment: String,
+) -> Result<(), XrlError> {
+    let candidate = Candidate { is_shared: true, ..candidate };
+    apply(manager, Change { candidate, uid: None, comment, confirm: None }).await.map(drop)
+}
+
 /// What is on the disk before the commit.
 struct Written {
     number: u64,

@@ -26,6 +26,7 @@ mod sandbox;
 mod secrets;
 mod seeds;
 mod service;
+mod share;
 mod signal;
 mod stop;
 mod supervisor;
@@ -76,7 +77,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
     let fault = |text: String| anyhow::anyhow!("{text}");
     history::restore(&configuration);
     let candidate = Candidate::read(&configuration, schema).await;
-    let Candidate { text, config } = candidate.map_err(|error| fault(error.message().to_owned()))?;
+    let Candidate { text, config, .. } = candidate.map_err(|error| fault(error.message().to_owned()))?;
     let now = Instant::now();
     let boot = Rc::new(boot);
     let finder = Finder::new();
@@ -90,6 +91,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
+        sharing: share::text::Sharing::default(),
         refit: RefCell::default(),
         finder: finder.clone(),
         keeper: boot.keeper.clone(),
@@ -129,6 +131,9 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
     tcp::follow(&manager)?;
     manager.doors.follow(&manager.config()).await?;
     spawn_task(seeds::rotation::rotate(Rc::clone(&manager)));
+    for name in manager.sharing_processes() {
+        spawn_task(share::taking::follow(Rc::clone(&manager), name));
+    }
     if !manager.config().rib.enabled {
         configure::tell_all(&manager, "manager")
             .await

@@ -19,7 +19,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{doors::Doors, protocols::Protocols, seeds::Seeds, supervisor::Supervisor, tcp};
+use crate::{
+    doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing, supervisor::Supervisor, tcp,
+};
 
 /// All state.
 pub(crate) struct Manager {
@@ -38,6 +40,7 @@ pub(crate) struct Manager {
     pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
     /// One reload or commit at a time.
     pub(crate) reloading: Mutex<()>,
+    pub(crate) sharing: Sharing,
     /// Peers and ranges whose connections are to be given other options, until bgp has heard of it.
     pub(crate) refit: RefCell<BTreeSet<String>>,
     pub(crate) supervisor: RefCell<Supervisor>,

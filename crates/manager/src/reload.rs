@@ -30,6 +30,8 @@ use crate::{apart::apart, manager::Manager, read};
 pub(crate) struct Candidate {
     pub(crate) text: String,
     pub(crate) config: Arc<Config>,
+    /// Another router has it already.
+    pub(crate) is_shared: bool,
 }
 
 impl Candidate {
@@ -45,7 +47,8 @@ impl Candidate {
     ) -> Result<Self, XrlError> {
         let (name, file) = (name.to_owned(), file.to_owned());
         let (config, text) = apart(move || (read::parse(&text, &name, &file, schema), text)).await?;
-        Ok(Self { config: Arc::new(config.map_err(XrlError::invalid_argument)?), text })
+        let config = Arc::new(config.map_err(XrlError::invalid_argument)?);
+        Ok(Self { config, text, is_shared: false })
     }
 
     /// Reads a file.

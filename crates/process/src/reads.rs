@@ -27,6 +27,9 @@ pub struct ConfigReader {
     /// The class of a process that says when this one may have its configuration (`ready.v1`): before, it would not know what it
     /// goes on with.
     pub waits_for: fn(&Config) -> Option<&'static str>,
+    /// It tells other routers of the part of the configuration that these have, too, and hears of theirs (`shared.v1`): before
+    /// another one takes effect, it is asked.
+    pub shares: bool,
     /// Directories that it may write in, if its rights say that it writes.
     pub directories: fn(&Config) -> Vec<String>,
     /// What it is told, in this order: for itself, which has the default table, or for the instance of a VRF.
@@ -45,6 +48,7 @@ impl ConfigReader {
         is_wanted: |_| true,
         is_replaced: |_, _| false,
         waits_for: |_| None,
+        shares: false,
         directories: |_| Vec::new(),
         requests: |_, _, _| Ok(Vec::new()),
     };

@@ -18,20 +18,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_api::replicator::v1::{Configuration, OnLoss};
+use holdfast_api::{
+    replicator::v1::{Configuration, OnLoss},
+    stored::v1 as stored,
+};
 use holdfast_gate::{BadMarks, Marks, Side, SlotState};
 use holdfast_store::redis::Keys;
 use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
 
-pub(crate) use restoring::Owner;
+#[cfg(test)]
+use restoring::ADOPTING;
+pub(crate) use restoring::{Follows, NotNow, Owner};
 use restoring::{Restoring, Standing};
 
 use crate::{
-    lease::Lease,
+    lease::{Has, Lease},
     link::Servers,
     protection::{Known, Protection},
+    sharing::Sharing,
     table::Table,
     way::{Open, Way},
     writer::{Phase, Trouble, Writer},
@@ -54,6 +60,8 @@ pub(crate) struct Engine {
     /// What the keeper has of `bgp`.
     kept: BTreeMap<String, u64>,
     pub(crate) writer: Writer,
+    /// The configuration, as far as other routers have it, too.
+    pub(crate) sharing: Sharing,
     way: Option<Box<dyn Way>>,
     files: Vec<OwnedFd>,
     pub(crate) lease: Option<Lease>,
@@ -104,6 +112,8 @@ pub(crate) struct Engine {
     pub(crate) has_stand_ins: bool,
     /// When it was said that this standby waits, and when configurations were compared.
     said_waiting_at: Option<Instant>,
+    /// What was said then.
+    has_said: Has,
     compared_at: Option<Instant>,
     /// That they differ was said.
     has_said_other: bool,
@@ -154,6 +164,7 @@ impl Engine {
             tables: Vec::new(),
             kept: BTreeMap::new(),
             writer: Writer::new(0, random()),
+            sharing: Sharing::default(),
             way: None,
             files: Vec::new(),
             lease: None,
@@ -187,6 +198,7 @@ impl Engine {
             restoring: Restoring::Undecided,
             has_stand_ins: false,
             said_waiting_at: None,
+            has_said: Has::default(),
             compared_at: None,
             has_said_other: false,
             heard_at: None,
@@ -348,17 +360,19 @@ impl Engine {
 
     /// Says in the file of the lease that a standby waits here.
     fn wait(&mut self, now: Instant) {
+        let has = Has { runs: self.sharing.runs(), refused: self.sharing.refused() };
         let is_time = self.said_waiting_at.is_none_or(|at| now.duration_since(at) >= WAITING);
+        let is_news = std::mem::replace(&mut self.has_said, has) != has;
         let waits = self.standing.is_standby && self.protection != Protection::Fenced;
-        if let Some(file) = self.files.first().filter(|_| waits && is_time) {
+        if let Some(file) = self.files.first().filter(|_| waits && (is_time || is_news)) {
             self.said_waiting_at = Some(now);
             // Whoever cannot write there cannot take the lease: that is said then.
-            let _ = Lease::waits(file, self.configuration.number, clock::since_boot());
+            let _ = Lease::waits(file, has, clock::since_boot());
         }
     }
 
-    /// The configurations of who has the lease and of the standby that waits, as numbers, by its file.
-    pub(crate) fn configurations(&self) -> (Option<u64>, Option<u64>) {
+    /// The configuration of who has the lease, as a number, and what the standby that waits has, by its file.
+    pub(crate) fn configurations(&self) -> (Option<u64>, Option<Has>) {
         let known = self.files.first().map(|file| Lease::configurations(file, clock::since_boot()));
         let (holder, standby) = known.and_then(Result::ok).unwrap_or_default();
         (Some(holder).filter(|holder| *holder != 0), standby)
@@ -367,13 +381,16 @@ impl Engine {
     /// Says once that the sessions of another configuration may come here, or go there.
     fn compare(&mut self, now: Instant) {
         let is_time = self.compared_at.is_none_or(|at| now.duration_since(at) >= WAITING);
-        if !is_time || self.configuration.number == 0 {
+        if !is_time || self.sharing.runs() == 0 {
             return;
         }
         self.compared_at = Some(now);
         let (holder, standby) = self.configurations();
-        let other = if self.lease.is_some() { standby } else { holder.filter(|_| self.standing.is_standby) };
-        let differs = other.is_some_and(|other| other != self.configuration.number);
+        let other = match self.lease.is_some() {
+            true => standby.map(|standby| standby.runs),
+            false => holder.filter(|_| self.standing.is_standby && self.sharing.next().is_none()),
+        };
+        let differs = other.is_some_and(|other| other != self.sharing.runs());
         if differs && !std::mem::replace(&mut self.has_said_other, differs) {
             warn!(
                 event = "standby-differs",
@@ -381,6 +398,41 @@ impl Engine {
             );
         }
         self.has_said_other = differs;
+    }
+
+    /// What this router is to take of the one that has the sessions, or has had them. One that has them takes nothing.
+    pub(crate) fn next_shared(&self) -> Option<&stored::Configuration> {
+        let takes = self.standing.is_standby && self.protection != Protection::Fenced && !self.is_ready();
+        self.sharing.next().filter(|_| takes)
+    }
+
+    /// This is to take effect here.
+    ///
+    /// # Errors
+    /// [`NotNow::Bound`]: the router with the sessions says what does.
+    pub(crate) fn offer(&mut self, configuration: stored::Configuration) -> Result<(), NotNow> {
+        let waits = self.standing.is_standby && self.lease.is_none() && self.protection != Protection::Fenced;
+        if waits && self.sharing.is_bound(configuration.number) {
+            return Err(NotNow::Bound);
+        }
+        self.sharing.offer(configuration);
+        Ok(())
+    }
+
+    /// Whether the generation that counts has this configuration. Without the lease nobody waits for that.
+    pub(crate) fn has_stored(&self, number: u64) -> bool {
+        let is_whole = self.writer.phase() == Phase::Whole;
+        self.lease.is_none() || is_whole && self.sharing.is_stored(number, self.writer.confirmed())
+    }
+
+    /// What the standby that waits makes of a configuration: `None`: it does not have it yet, and has not refused it.
+    pub(crate) fn standby_takes(&self, number: u64) -> Option<bool> {
+        match self.configurations().1.filter(|_| self.lease.is_some()) {
+            Some(has) if has.runs == number => Some(true),
+            Some(has) if has.refused == number => Some(false),
+            Some(_) => None,
+            None => Some(true),
+        }
     }
 
     /// Looks whether another router has the lease, as a standby that has not seen one yet.

@@ -1,4 +1,5 @@
-//! What a preheated standby wants of the store: when it is read, followed, and read anew. It never writes there.
+//! What a standby wants of the store: when it is read, followed, and read anew. It never writes there. A cold one follows the
+//! configuration only.
 
 use std::{
     collections::BTreeSet,
@@ -9,10 +10,15 @@ use holdfast_restore::{Followed, Following, News, Objects, Reading};
 use holdfast_store::{Answer, Failure, Request};
 use tracing::{debug, info, warn};
 
-use crate::way::{Event, Way};
+use crate::{
+    engine::Follows,
+    way::{Event, Way},
+};
 
 /// Between two rounds in which peers' octets are asked for.
 const ROUND: Duration = Duration::from_millis(100);
+/// The same for who follows no routes.
+const SLOW_ROUND: Duration = Duration::from_millis(200);
 /// How often it looks for other sessions, and whether the generation still counts.
 const LOOK: Duration = Duration::from_secs(2);
 /// Between two readings of everything: what the processes of the standby are given is made anew each time.
@@ -33,6 +39,8 @@ pub(crate) enum Order {
     Put(Followed, Vec<u8>),
     /// A session has ended.
     End(Followed),
+    /// The router with the sessions is configured so: a `stored.v1/Configuration`.
+    Configure(Vec<u8>),
 }
 
 /// How far it is.
@@ -50,6 +58,7 @@ enum State {
 
 /// Follows a store.
 pub(crate) struct Follower {
+    follows: Follows,
     way: Option<Box<dyn Way>>,
     is_connected: bool,
     state: State,
@@ -66,8 +75,9 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(follows: Follows, now: Instant) -> Self {
         Self {
+            follows,
             way: None,
             is_connected: false,
             state: State::Pausing(now),
@@ -80,6 +90,11 @@ impl Follower {
             attempts: 0,
             orders: Vec::new(),
         }
+    }
+
+    /// What it follows.
+    pub(crate) fn follows(&self) -> Follows {
+        self.follows
     }
 
     /// How far it is, for people.
@@ -213,7 +228,13 @@ impl Follower {
             (State::Asking, Answer::State(Some(state))) => {
                 if let Some(generation) = state.counts {
                     self.read_at = Some(now);
-                    self.state = State::Reading(generation, Box::new(Reading::live(generation)));
+                    self.state = match self.follows {
+                        Follows::Routes => State::Reading(generation, Box::new(Reading::live(generation))),
+                        Follows::Configuration => {
+                            (self.round_at, self.looked_at) = (now - SLOW_ROUND, now);
+                            State::Following(Box::new(Following::of_configuration(generation)))
+                        }
+                    };
                 }
             }
             // There is nothing yet.
@@ -249,6 +270,7 @@ impl Follower {
         match news {
             News::Octets(session, octets) => self.orders.push(Order::Put(session, octets)),
             News::Ended(session) => self.orders.push(Order::End(session)),
+            News::Configuration(octets) => self.orders.push(Order::Configure(octets)),
             News::Anew => self.anew(now),
         }
     }
@@ -259,7 +281,11 @@ impl Follower {
         match &mut self.state {
             State::Reading(_, reading) => requests.extend(std::iter::from_fn(|| reading.ask())),
             State::Following(following) => {
-                if following.is_idle() && now.duration_since(self.round_at) >= ROUND {
+                let round = match self.follows {
+                    Follows::Routes => ROUND,
+                    Follows::Configuration => SLOW_ROUND,
+                };
+                if following.is_idle() && now.duration_since(self.round_at) >= round {
                     let looks = now.duration_since(self.looked_at) >= LOOK;
                     if looks {
                         self.looked_at = now;

@@ -1,6 +1,6 @@
 //! What the process reads of the configuration.
 
-use std::{collections::BTreeSet, hash::BuildHasher, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use holdfast_api::{
     keeper::v1::{KnownFile, OpenFileRequest},
@@ -11,7 +11,6 @@ use holdfast_config::{
     schema::{OnStoreLoss, Peer, ServiceAddress, Standby, Store, StoreKind, Vrf, VrfPlace},
 };
 use holdfast_process::{ConfigReader, ConfigureRequest, FilesToGive, Secrets};
-use holdfast_types::HashKey;
 
 /// How long a store is waited for where no session has a hold time.
 const WITHOUT_HOLD_TIME: Duration = Duration::from_secs(30);
@@ -23,6 +22,7 @@ pub(crate) const READER: ConfigReader = ConfigReader {
         let store = config.store.as_ref().filter(|_| table.is_none());
         Ok(store.map(|store| request(config, store)).into_iter().collect())
     },
+    shares: true,
     ..ConfigReader::NOTHING
 };
 
@@ -75,7 +75,6 @@ fn configuration(config: &Config, store: &Store) -> api::Configuration {
         router_id: config.router.id.bits(),
         port: config.bgp.as_ref().map_or(0, |bgp| bgp.port.into()),
         tables: tables(config),
-        number: number(config),
         service_addresses: store.service_addresses.iter().map(service_address).collect(),
         preheated: store.standby == Standby::Preheated,
         log_octets: config.bgp.as_ref().map_or(0, |bgp| bgp.nonstop_memory.octets()),
@@ -89,13 +88,6 @@ fn service_address(own: &ServiceAddress) -> api::ServiceAddress {
     };
     let (vrf, interface) = (own.vrf.clone().unwrap_or_default(), own.interface.clone());
     api::ServiceAddress { vrf, address, length: own.length.into(), interface }
-}
-
-/// What tells configurations apart in which sessions would not be the same: routers of one build name the same by it.
-fn number(config: &Config) -> u64 {
-    let said = (&config.router, &config.bgp, &config.vrfs, &config.policy);
-    // All routers have the same key: it is for comparing, and no table is made of it.
-    HashKey::new([0, 0]).hash_one(format!("{said:?}"))
 }
 
 /// What is said, or a third of the shortest hold time.

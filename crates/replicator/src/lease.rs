@@ -11,6 +11,7 @@
 //! | 4 | the configuration of the holder, as a number |
 //! | 5 | until when a standby is known to wait: CLOCK_BOOTTIME in milliseconds |
 //! | 6 | the configuration of that standby |
+//! | 7 | the configuration that it cannot take; 0: there is none |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
@@ -44,8 +45,9 @@ const MARK: usize = 3;
 const CONFIGURATION: usize = 4;
 const STANDBY: usize = 5;
 const STANDBY_CONFIGURATION: usize = 6;
+const STANDBY_REFUSES: usize = 7;
 /// Octets of the file.
-const OCTETS: usize = 56;
+const OCTETS: usize = 64;
 /// A mark has this bit besides the tag.
 const IS_MARKED: u64 = 1 << 24;
 
@@ -80,6 +82,15 @@ impl Holder {
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The configurations of a standby, as numbers.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Has {
+    /// What it runs.
+    pub(crate) runs: u64,
+    /// What it cannot take; 0: there is none.
+    pub(crate) refused: u64,
 }
 
 /// The lease is held, or was.
@@ -181,27 +192,29 @@ impl Lease {
         self.file.words()[CONFIGURATION].store(number, Ordering::SeqCst);
     }
 
-    /// Says that a standby waits for [`TERM`] from now on, with a configuration. Of several the last one is known.
+    /// Says that a standby waits for [`TERM`] from now on, and what it has. Of several the last one is known.
     ///
     /// # Errors
     /// The file cannot be written or mapped.
-    pub(crate) fn waits(file: impl AsFd, configuration: u64, now: Duration) -> io::Result<()> {
+    pub(crate) fn waits(file: impl AsFd, has: Has, now: Duration) -> io::Result<()> {
         let file = SharedFile::map(file.as_fd().try_clone_to_owned()?, OCTETS)?;
-        file.words()[STANDBY_CONFIGURATION].store(configuration, Ordering::SeqCst);
+        file.words()[STANDBY_CONFIGURATION].store(has.runs, Ordering::SeqCst);
+        file.words()[STANDBY_REFUSES].store(has.refused, Ordering::SeqCst);
         file.words()[STANDBY].store(milliseconds(now + TERM), Ordering::SeqCst);
         Ok(())
     }
 
-    /// The configurations of the last holder, and of the standby that waits.
+    /// The configuration of the last holder, and what the standby that waits has.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn configurations(file: impl AsFd, now: Duration) -> io::Result<(u64, Option<u64>)> {
+    pub(crate) fn configurations(file: impl AsFd, now: Duration) -> io::Result<(u64, Option<Has>)> {
         let mut words = [0; OCTETS];
         rustix::io::pread(&file, &mut words, 0)?;
         let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
         let waits = (milliseconds(now)..=milliseconds(now + TERM)).contains(&word(STANDBY));
-        Ok((word(CONFIGURATION), waits.then(|| word(STANDBY_CONFIGURATION))))
+        let has = Has { runs: word(STANDBY_CONFIGURATION), refused: word(STANDBY_REFUSES) };
+        Ok((word(CONFIGURATION), waits.then_some(has)))
     }
 
     /// What tells this holder from others.
@@ -428,8 +441,9 @@ mod tests {
         assert_eq!(known(1000), (0, None), "it is empty");
         let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
         lease.set_configuration(7);
-        Lease::waits(place.open(), 8, at(1000)).expect("a file");
-        assert_eq!(known(4000), (7, Some(8)));
+        let has = Has { runs: 8, refused: 9 };
+        Lease::waits(place.open(), has, at(1000)).expect("a file");
+        assert_eq!(known(4000), (7, Some(has)));
         assert_eq!(known(4001), (7, None), "it has said nothing for long");
         assert_eq!(known(900), (7, None), "of another start of the machine");
     }

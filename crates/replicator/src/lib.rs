@@ -20,6 +20,7 @@ mod replicator;
 #[cfg(test)]
 mod scene;
 mod service;
+mod sharing;
 mod stand_ins;
 mod table;
 mod tasks;
@@ -35,6 +36,7 @@ use holdfast_api::{
     carrier::v1::{CarrierClient, CarrierDispatcher},
     ready::v1::{ReadyClient, ReadyDispatcher},
     replicator::v1::{ReplicatorClient, ReplicatorDispatcher},
+    shared::v1::{SharedClient, SharedDispatcher},
 };
 use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
 use holdfast_xrl::Client;
@@ -43,7 +45,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     preheating::CarrierService,
     replicator::Replicator,
-    service::{ReadyService, ReplicatorService},
+    service::{ReadyService, ReplicatorService, SharedService},
     tasks::Tasks,
 };
 
@@ -58,7 +60,12 @@ pub static PROCESS: Process = Process {
         files: Files::HandedAndLocked,
         real_time: false,
     },
-    services: &[ReplicatorClient::SERVICE, ReadyClient::SERVICE, CarrierClient::SERVICE],
+    services: &[
+        ReplicatorClient::SERVICE,
+        ReadyClient::SERVICE,
+        CarrierClient::SERVICE,
+        SharedClient::SERVICE,
+    ],
     after: &["transport", "gate"],
     feeds: &[],
     end: End::Killed,
@@ -83,6 +90,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     spawn_task(Rc::clone(&tasks).run());
     let given = Replicator::with(tasks.kept_lease().await?);
     boot.node.serve(ReadyDispatcher::new(ReadyService(Rc::clone(&tasks))));
+    boot.node.serve(SharedDispatcher::new(SharedService(Rc::clone(&tasks))));
     boot.node.serve(CarrierDispatcher::new(CarrierService(Rc::clone(&tasks))));
     boot.node.serve(ReplicatorDispatcher::new(ReplicatorService { given, tasks }));
     boot.join();

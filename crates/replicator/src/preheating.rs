@@ -19,6 +19,7 @@ use holdfast_api::{
     carrier::v1::{CarrierServer, MeterReply, MeterRequest},
     keeper::v1::{DropOfRequest, GetRequest},
     replicator::v1::ReplicatorClient,
+    stored::v1 as stored,
     transport::v1::{Connection, Protocol},
 };
 use holdfast_process::{kept, spawn_task};
@@ -29,6 +30,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
+    engine::Follows,
     follower::{Follower, Order},
     remaking::{hold_time, within},
     stand_ins::StandIns,
@@ -47,12 +49,14 @@ impl Tasks {
             let engine = self.engine.borrow();
             (engine.follows(), engine.has_stand_ins)
         };
-        if !follows {
-            if self.follower.take().is_some() || has_stand_ins {
-                self.stop_standing_in();
-            }
-            return false;
+        let followed = self.follower.borrow().as_ref().map(Follower::follows);
+        if follows != followed {
+            self.follower.take();
         }
+        if follows != Some(Follows::Routes) && (followed == Some(Follows::Routes) || has_stand_ins) {
+            self.stop_standing_in();
+        }
+        let Some(follows) = follows else { return false };
         if self.is_making_way.get() {
             return false;
         }
@@ -60,7 +64,7 @@ impl Tasks {
         let orders = {
             let stand_ins = self.stand_ins.borrow();
             let mut follower = self.follower.borrow_mut();
-            let follower = follower.get_or_insert_with(|| Follower::new(now));
+            let follower = follower.get_or_insert_with(|| Follower::new(follows, now));
             let open = || self.engine.borrow_mut().open_way();
             follower.turn(now, open, |session| stand_ins.can_take(session))
         };
@@ -69,6 +73,10 @@ impl Tasks {
                 Order::Make(objects) => self.stand_in(objects),
                 Order::Put(session, octets) => self.stand_ins.borrow_mut().put(session, octets),
                 Order::End(session) => self.stand_ins.borrow_mut().end(session),
+                Order::Configure(octets) => {
+                    let theirs = stored::Configuration::decode(&*octets).ok();
+                    self.engine.borrow_mut().sharing.hear(theirs);
+                }
             }
         }
         more
@@ -76,7 +84,9 @@ impl Tasks {
 
     /// How far it is, for people, and how many sessions stand in; nothing where it does not follow a store.
     pub(crate) fn preheated(&self) -> (&'static str, usize) {
-        let word = self.follower.borrow().as_ref().map_or("", Follower::word);
+        let follower = self.follower.borrow();
+        let follower = follower.as_ref().filter(|follower| follower.follows() == Follows::Routes);
+        let word = follower.map_or("", Follower::word);
         (word, self.stand_ins.borrow().len())
     }
 

@@ -13,6 +13,8 @@ use holdfast_api::{
         Configuration, Empty, ReplicatorServer, SessionStatus, Status, TakeOverReply, TakeOverRequest,
         take_over_request::What,
     },
+    shared::v1::{self as shared, NextReply, NextRequest, OfferReply, OfferRequest, SharedServer},
+    stored::v1 as stored,
 };
 use holdfast_gate::SlotState;
 use holdfast_sys::clock;
@@ -22,6 +24,7 @@ use crate::{
     engine::Engine,
     lease::Lease,
     replicator::Replicator,
+    sharing::MOST_SEALED,
     table::octets,
     tasks::{OWNER, Tasks},
     writer::Phase,
@@ -94,6 +97,42 @@ impl ReadyServer for ReadyService {
     }
 }
 
+/// Serves `shared.v1`.
+pub(crate) struct SharedService(pub(crate) Rc<Tasks>);
+
+impl SharedServer for SharedService {
+    async fn offer(&self, _: &CallContext, request: OfferRequest) -> Result<OfferReply, XrlError> {
+        let Some(shared::Configuration { number, mut sealed }) = request.configuration else {
+            return Err(XrlError::invalid_argument("there is no configuration"));
+        };
+        let is_too_long = sealed.len() > MOST_SEALED;
+        if is_too_long {
+            sealed.clear();
+        }
+        let configuration = stored::Configuration { number, sealed };
+        let mut problems = Vec::new();
+        if request.running {
+            self.0.engine.borrow_mut().sharing.set_running(configuration);
+            self.0.wake();
+        } else {
+            problems = self.0.offer(configuration).await?;
+        }
+        if is_too_long {
+            problems.push(format!("no standby takes it: it has more than {} KiB", MOST_SEALED >> 10));
+        }
+        Ok(OfferReply { problems })
+    }
+
+    async fn next(&self, _: &CallContext, request: NextRequest) -> Result<NextReply, XrlError> {
+        self.0.engine.borrow_mut().sharing.refuse(request.refused);
+        self.0.wake();
+        let next = self.0.next_shared(WAIT).await;
+        let configuration =
+            next.map(|stored::Configuration { number, sealed }| shared::Configuration { number, sealed });
+        Ok(NextReply { configuration })
+    }
+}
+
 fn status(engine: &mut Engine) -> Status {
     let silent = engine.silent(Instant::now());
     let held = engine.marks().map_or(0, |marks| marks.held());
@@ -128,9 +167,9 @@ fn status(engine: &mut Engine) -> Status {
         role: engine.role().into(),
         restored: engine.sessions_restored.0,
         not_restored: engine.sessions_restored.1,
-        configuration: engine.configuration.number,
+        configuration: engine.sharing.runs(),
         holder_configuration: engine.configurations().0,
-        standby_configuration: engine.configurations().1,
+        standby_configuration: engine.configurations().1.map(|standby| standby.runs),
         service_addresses: u32::try_from(engine.configuration.service_addresses.len()).unwrap_or(u32::MAX),
         ..Status::default()
     }

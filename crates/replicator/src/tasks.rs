@@ -14,6 +14,7 @@ use holdfast_api::{
     keeper::v1::{
         Empty as KeeperEmpty, GetOfRequest, GetRequest, KeeperClient, OfRequest, OnDeath, PutRequest,
     },
+    stored::v1 as stored,
 };
 use holdfast_process::{Resolver, kept, spawn_task};
 use holdfast_sys::netns_cookie;
@@ -49,6 +50,12 @@ const END_LIMIT: Duration = Duration::from_secs(3);
 /// Between two attempts to follow the keeper, or to tell the gate.
 pub(crate) const RETRY: Duration = Duration::from_millis(200);
 
+/// For how long a configuration that is offered waits for the store, and then for the standby.
+const STORED_LIMIT: Duration = Duration::from_secs(3);
+const TAKEN_LIMIT: Duration = Duration::from_secs(5);
+/// How often it is looked whether that is so.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// The name of the marks at the keeper.
 const MARKS: &str = "marks";
 /// The name of the file of the lease there.
@@ -66,6 +73,8 @@ pub(crate) struct Tasks {
     wake: Rc<Notify>,
     /// `bgp` may begin.
     ready: watch::Sender<bool>,
+    /// The number of the configuration that this router is to take; 0: there is none.
+    next: watch::Sender<u64>,
     /// The epoch of the lease that the keeper has the file of.
     kept_epoch: Cell<u64>,
     /// Follows the store while this router is a preheated standby.
@@ -116,6 +125,7 @@ impl Tasks {
             gate_end: gate_end.into(),
             wake,
             ready: watch::Sender::new(false),
+            next: watch::Sender::new(0),
             kept_epoch: Cell::new(0),
             follower: RefCell::default(),
             stand_ins: RefCell::default(),
@@ -178,6 +188,48 @@ impl Tasks {
         *ready.borrow()
     }
 
+    /// The configuration that this router is to take, as soon as there is one; no later than this.
+    pub(crate) async fn next_shared(&self, limit: Duration) -> Option<stored::Configuration> {
+        let mut next = self.next.subscribe();
+        let _ = timeout(limit, next.wait_for(|next| *next != 0)).await;
+        self.engine.borrow().next_shared().cloned()
+    }
+
+    /// What keeps the other routers from having a configuration that is about to take effect here, in words of the operator.
+    ///
+    /// # Errors
+    /// `FailedPrecondition`: it must not take effect.
+    pub(crate) async fn offer(&self, offered: stored::Configuration) -> Result<Vec<String>, XrlError> {
+        let refused = |text: String| XrlError::failed_precondition(text);
+        let number = offered.number;
+        self.engine.borrow_mut().offer(offered).map_err(|error| refused(error.to_string()))?;
+        self.wake();
+        let stored = async {
+            while !self.engine.borrow().has_stored(number) {
+                sleep(LOOK).await;
+            }
+        };
+        if timeout(STORED_LIMIT, stored).await.is_err() {
+            return Ok(vec!["the store does not have it yet, and so no standby".to_owned()]);
+        }
+        let taken = async {
+            loop {
+                let taken = self.engine.borrow().standby_takes(number);
+                match taken {
+                    Some(taken) => return taken,
+                    None => sleep(LOOK).await,
+                }
+            }
+        };
+        match timeout(TAKEN_LIMIT, taken).await {
+            Ok(true) => Ok(Vec::new()),
+            Ok(false) => {
+                Err(refused("the standby cannot take it: see its log; nothing has changed".to_owned()))
+            }
+            Err(_) => Ok(vec!["the standby has not taken it yet".to_owned()]),
+        }
+    }
+
     /// Once, when the sessions are here: a process before may have died while it made them.
     fn finish(self: &Rc<Self>) {
         let may = {
@@ -198,7 +250,7 @@ impl Tasks {
 
     /// Makes sessions of what was read of another router, if that is so.
     fn restore(self: &Rc<Self>) {
-        let read = self.engine.borrow_mut().take_read();
+        let read = self.engine.borrow_mut().take_read(Instant::now());
         if let Some(objects) = read {
             let this = Rc::clone(self);
             spawn_task(async move {
@@ -277,6 +329,8 @@ impl Tasks {
             self.restore();
             let is_ready = self.engine.borrow().is_ready() || self.do_stand_in.get();
             self.ready.send_if_modified(|ready| std::mem::replace(ready, is_ready) != is_ready);
+            let number = self.engine.borrow().next_shared().map_or(0, |next| next.number);
+            self.next.send_if_modified(|next| std::mem::replace(next, number) != number);
             if self.engine.borrow_mut().must_end_sessions() {
                 self.end_sessions();
             }

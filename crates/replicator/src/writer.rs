@@ -168,6 +168,11 @@ impl Writer {
         self.sent.front().map(|sent| sent.at).or(self.probed)
     }
 
+    /// All batches up to this one are in the store.
+    pub(crate) fn confirmed(&self) -> u64 {
+        self.confirmed
+    }
+
     /// Asks the store whether it is still what it was, where nothing else does: one that was emptied says nothing.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<Request> {
         let may = self.phase == Phase::Whole && self.sent.is_empty() && self.probed.is_none();

@@ -1,4 +1,5 @@
-//! Following what the peers of another router say, as its replicator writes it down, without a word to the store.
+//! Following what the peers of another router say, and how it is configured, as its replicator writes it down, without a
+//! word to the store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,6 +18,8 @@ pub enum News {
     Octets(Followed, Vec<u8>),
     /// A session is there no more.
     Ended(Followed),
+    /// The router has, or is about to have, this configuration: a `stored.v1/Configuration`.
+    Configuration(Vec<u8>),
     /// Another generation counts, there are sessions that nobody follows, or something was missed: all has to be read anew.
     Anew,
 }
@@ -39,6 +42,9 @@ enum Asked {
     State,
     List,
     Octets(Followed),
+    /// The number of the configuration.
+    Number,
+    Configuration,
 }
 
 /// Follows the sessions of one generation, in rounds. The caller sends what [`Self::ask`] says, and gives the answers to
@@ -56,8 +62,10 @@ pub struct Following {
     cursor: Cursor,
     /// Sessions of the list so far.
     listed: BTreeSet<Followed>,
-    /// Sessions that the list had and nobody follows: those that cannot be followed are no news.
-    others: BTreeSet<Followed>,
+    /// Sessions that the list had and nobody follows: those that cannot be followed are no news. `None`: of none.
+    others: Option<BTreeSet<Followed>>,
+    /// Of the configuration that was read last; 0: of none.
+    number: u64,
 }
 
 impl Following {
@@ -70,14 +78,20 @@ impl Following {
         };
         let streams: BTreeMap<Followed, Stream> = sessions.iter().filter_map(stream).collect();
         let others = objects.sessions().filter(|session| !streams.contains_key(session)).collect();
+        Self { streams, others: Some(others), ..Self::of_configuration(generation) }
+    }
+
+    /// Follows the configuration of the router that writes this generation, and no session.
+    pub fn of_configuration(generation: u64) -> Self {
         Self {
             generation,
-            streams,
+            streams: BTreeMap::new(),
             round: VecDeque::new(),
             asked: VecDeque::new(),
             cursor: Cursor::default(),
             listed: BTreeSet::new(),
-            others,
+            others: None,
+            number: 0,
         }
     }
 
@@ -95,8 +109,9 @@ impl Following {
         if looks || self.streams.values().any(|stream| stream.is_missing) {
             self.listed.clear();
             self.cursor = Cursor::default();
-            self.round.push_back(Asked::List);
+            self.round.push_back(if self.others.is_some() { Asked::List } else { Asked::State });
         }
+        self.round.push_back(Asked::Number);
     }
 
     /// What to ask next; `None`: an answer comes first, or the round has asked all.
@@ -113,6 +128,8 @@ impl Following {
                     let Some(Stream { name, at, .. }) = self.streams.get(&session) else { continue };
                     Request::Page { generation, name: *name, at: *at }
                 }
+                Asked::Number => Request::Page { generation, name: Names::configuration_number(), at: 0 },
+                Asked::Configuration => Request::Page { generation, name: Names::configuration(), at: 0 },
             };
             self.asked.push_back(asked);
             return Some(request);
@@ -144,15 +161,32 @@ impl Following {
                 self.missing(session);
                 Ok(Vec::new())
             }
+            (Some(Asked::Number), Answer::Page(Page::Value(value))) => {
+                let number = value.try_into().map_or(0, u64::from_le_bytes);
+                if number != self.number {
+                    self.number = number;
+                    self.round.push_front(Asked::Configuration);
+                }
+                Ok(Vec::new())
+            }
+            (Some(Asked::Configuration), Answer::Page(Page::Value(value))) => {
+                Ok(vec![News::Configuration(value)])
+            }
+            // A router of an earlier build writes none.
+            (Some(Asked::Number | Asked::Configuration), Answer::Refused(Refused::NotThere)) => {
+                self.number = 0;
+                Ok(Vec::new())
+            }
             _ => Err(Damaged::Answer),
         }
     }
 
     /// The list is whole, and the generation counts.
     fn look(&mut self) -> Vec<News> {
+        let Some(others) = &self.others else { return Vec::new() };
         let is_new = |session: &Followed| match self.streams.get(session) {
             Some(stream) => stream.is_missing,
-            None => !self.others.contains(session),
+            None => !others.contains(session),
         };
         if self.listed.iter().any(is_new) {
             return vec![News::Anew];

@@ -11,6 +11,7 @@ use holdfast_store::Name;
 /// 0/s/7/record  its record                              0/s/7/snap/3  its third snapshot
 /// 0/s/7/socket  what its connection is made again with
 /// 0/e/41        entry 41
+/// configuration what all tables are configured by       configuration/number   its number
 /// ```
 #[derive(Clone, Debug)]
 pub struct Names(u32);
@@ -61,6 +62,16 @@ impl Names {
         self.name(&format!("e/{number}"))
     }
 
+    /// The configuration that the router runs, or is about to: a `stored.v1/Configuration`. Of no table.
+    pub fn configuration() -> Name {
+        Name::new(b"configuration").expect("it is short")
+    }
+
+    /// The number of that, 64 bits, little endian: it is read more often.
+    pub fn configuration_number() -> Name {
+        Name::new(b"configuration/number").expect("it is short")
+    }
+
     fn name(&self, name: &str) -> Name {
         Name::new(format!("{}/{name}", self.0).as_bytes()).expect("numbers and words are short")
     }
@@ -81,7 +92,7 @@ impl Names {
     pub(crate) fn is_received(name: &Name) -> bool {
         let text = str::from_utf8(name.as_slice()).unwrap_or_default();
         let part = text.split_once('/').map_or("", |(_, part)| part);
-        !part.starts_with("e/") && !part.ends_with("/out")
+        Self::table_of(name).is_some() && !part.starts_with("e/") && !part.ends_with("/out")
     }
 
     /// The session whose `stored.v1/Session` has this name.

@@ -88,6 +88,11 @@ impl Objects {
         self.logs().map(|number| self.received_table(number)).collect()
     }
 
+    /// How the router was configured, or was about to be; `None`: it has not said so, or not so that it can be read.
+    pub fn configuration(&self) -> Option<stored::Configuration> {
+        stored::Configuration::decode(self.values.get(&Names::configuration())?.as_slice()).ok()
+    }
+
     fn logs(&self) -> impl Iterator<Item = u32> {
         let numbers: BTreeSet<u32> = self.values.keys().filter_map(Names::table_of).collect();
         numbers.into_iter().filter(|number| self.values.contains_key(&Names::new(*number).log()))

@@ -19,6 +19,8 @@ enum Op {
     Trims(u32, u64),
     /// It ends, if it is there, and begins otherwise.
     Turns(u32),
+    /// The router is configured so.
+    Configures(u64),
     /// Another generation counts.
     WritesAnew,
     Asks,
@@ -31,6 +33,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (0..SESSIONS, prop_oneof![1..40_usize, MERGED - 30..MERGED + 30]).prop_map(|(id, count)| Op::Says(id, count)),
         2 => (0..SESSIONS, 0..3 * MERGED as u64).prop_map(|(id, back)| Op::Trims(id, back)),
         1 => (0..SESSIONS).prop_map(Op::Turns),
+        1 => (1..4_u64).prop_map(Op::Configures),
         1 => Just(Op::WritesAnew),
         6 => Just(Op::Asks),
         6 => (1..4_usize).prop_map(Op::Answers),
@@ -45,6 +48,8 @@ struct Writer {
     sequence: u64,
     /// What each peer has said from the beginning, and from where the store has it.
     said: BTreeMap<u32, (Vec<u8>, u64)>,
+    /// 0: it has not said how it is configured.
+    configuration: u64,
     next: u8,
 }
 
@@ -55,6 +60,7 @@ impl Writer {
             generation: 0,
             sequence: 0,
             said: BTreeMap::new(),
+            configuration: 0,
             next: 0,
         };
         writer.write_anew();
@@ -79,9 +85,18 @@ impl Writer {
             self.begin(id, start);
             self.append(id, start, &said[start as usize..]);
         }
+        self.configure();
         self.write([Operation::Adopt]);
         if before > 0 {
             self.write([Operation::Discard { generation: before }]);
+        }
+    }
+
+    fn configure(&mut self) {
+        let value = self.configuration.to_le_bytes().to_vec();
+        let put = |name| Operation::Put { name, value: value.clone() };
+        if self.configuration > 0 {
+            self.write([put(Names::configuration()), put(Names::configuration_number())]);
         }
     }
 
@@ -134,6 +149,10 @@ impl Writer {
                     self.begin(id, 0);
                 }
             },
+            Op::Configures(number) => {
+                self.configuration = number;
+                self.configure();
+            }
             Op::WritesAnew => self.write_anew(),
             _ => {}
         }
@@ -183,6 +202,7 @@ proptest! {
             writer.said.iter().map(|(id, (said, _))| (*id, said.clone())).collect();
         // What a session has said that has ended since.
         let mut past: Vec<(u32, Vec<u8>)> = Vec::new();
+        let mut configuration = Vec::new();
         let mut following = Following::new(writer.generation, &objects, &sessions);
         let mut requests = std::collections::VecDeque::new();
         let rest = [Op::Rounds(true), Op::Asks, Op::Answers(100), Op::Asks, Op::Answers(100)];
@@ -210,6 +230,7 @@ proptest! {
                                     let is_it = |(past, said): &(u32, Vec<u8>)| *past == id.0 && said.starts_with(&octets);
                                     prop_assert!(past.iter().any(is_it), "it has ended");
                                 }
+                                News::Configuration(octets) => configuration = octets,
                                 News::Anew => return Ok(()),
                             }
                         }
@@ -220,5 +241,7 @@ proptest! {
         }
         let said: BTreeMap<u32, Vec<u8>> = writer.said.into_iter().map(|(id, (said, _))| (id, said)).collect();
         prop_assert_eq!(heard, said);
+        let number = writer.configuration.to_le_bytes();
+        prop_assert_eq!(&configuration[..], if writer.configuration > 0 { &number[..] } else { &[] });
     }
 }

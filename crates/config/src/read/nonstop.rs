@@ -18,13 +18,16 @@ const MOST: usize = 8;
 const MOST_ADDRESSES: usize = 64;
 /// Octets of the name of a user.
 const LONGEST_USER: usize = 64;
+/// Octets of the secret that configurations are sealed with at least.
+const SHORTEST_KEY: usize = 16;
 /// Octets of the path of a directory: PATH_MAX is 4096, and the files are below.
 const LONGEST_DIRECTORY: usize = 1024;
 /// Keys that are about a server.
-const OF_SERVERS: [&str; 10] = [
+const OF_SERVERS: [&str; 11] = [
     "addresses",
     "user",
     "password-file",
+    "key-file",
     "wait-replicas",
     "transport",
     "tls-name",
@@ -60,7 +63,8 @@ pub(super) fn read(
     }
     store.addresses = addresses(section);
     store.user = section.optional::<String>("user").filter(|user| is_user(section, user)).map(|at| at.value);
-    store.password = password(section, door);
+    store.password = secret(section, door, "password-file", 1);
+    store.key = secret(section, door, "key-file", SHORTEST_KEY);
     (store.transport, store.trust) = match store.kind {
         StoreKind::Redis => tls::server(section, door),
         StoreKind::File | StoreKind::Memory => (Transport::Tcp, Trust::default()),
@@ -182,10 +186,15 @@ fn is_user(section: &Section<'_>, user: &At<String>) -> bool {
     is_user
 }
 
-fn password(section: &Section<'_>, door: &tls::Door<'_>) -> Option<KeyFile> {
-    let file = section.optional::<String>("password-file")?;
+fn secret(
+    section: &Section<'_>,
+    door: &tls::Door<'_>,
+    key: &'static str,
+    shortest: usize,
+) -> Option<KeyFile> {
+    let file = section.optional::<String>(key)?;
     let file = Some(file).filter(|file| tls::is_file_name(section, file))?;
-    door.files.password(section.report, file)
+    door.files.secret(section.report, file, shortest)
 }
 
 /// The keeper opens files there, wherever it stands itself.

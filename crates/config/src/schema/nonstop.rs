@@ -65,6 +65,8 @@ keys! {
         user: Option<String> = None;
         + /// The password; `None`: we do not log in.
         password: Option<KeyFile> = None;
+        + /// A secret that all routers have which may have these sessions; `None`: commits do not reach them.
+        key: Option<KeyFile> = None;
         + /// TCP or TLS.
         transport: Transport = Transport::Tcp;
         + /// What a server has to prove over TLS: never nothing there.

@@ -151,6 +151,7 @@ impl Scene {
         files.insert("revoked.pem".into(), signer.revoke(&signer.sign("r9.example")?)?);
         files.insert("bob.key".into(), "fedcba9876543210".into());
         files.insert("store.password".into(), "hunter2\n".into());
+        files.insert("store.key".into(), "a secret of all routers\n".into());
         let exceptions = r#"{ "slurmVersion": 1,
             "validationOutputFilters": { "prefixFilters": [], "bgpsecFilters": [] },
             "locallyAddedAssertions": { "prefixAssertions": [], "bgpsecAssertions": [] } }"#;

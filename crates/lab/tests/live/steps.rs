@@ -190,6 +190,7 @@ kind = "redis"
 addresses = ["10.0.1.9:6379"]
 user = "holdfast"
 password-file = "store.password"
+key-file = "store.key"
 store-timeout = 20
 wait-replicas = 1
 transport = "tls"

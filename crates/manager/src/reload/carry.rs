@@ -25,7 +25,7 @@ use crate::{
     outsiders, protocols, read,
     replacement::{self, CARRIES, Replacement},
     sandbox::sandbox,
-    tcp,
+    share, tcp,
 };
 
 /// How the death of a process that is replaced is described.
@@ -49,12 +49,14 @@ pub(crate) async fn replace(
     if manager.is_stopping() {
         return Err(XrlError::failed_precondition("the router is being stopped"));
     }
-    let change = Change { manager, old: manager.config(), new: candidate.config };
+    let change = Change { manager, old: manager.config(), new: Arc::clone(&candidate.config) };
     let Plan { first, then, changes, replaced, refit } = plan(manager, &change.old, &change.new).await?;
-    change.prepare(first, put).await?;
+    let problems =
+        if candidate.is_shared { Vec::new() } else { share::offer::offer(manager, &candidate).await? };
+    change.prepare(first, put).await.inspect_err(|_| manager.sharing.may_differ())?;
     // As long as those can be asked who have them.
     let ending = Ending::ask(manager, &change.old, &change.new).await.names();
-    let mut reply = ReloadReply { changes, problems: Vec::new() };
+    let mut reply = ReloadReply { changes, problems };
     // Those that begin now have what the others are to be replaced for.
     let replaced = running(manager, replaced);
     reply.changes.extend(line(REPLACED, &replaced));
@@ -100,6 +102,7 @@ impl Change<'_> {
         manager.refit.borrow_mut().extend(refit);
         manager.config.replace(Arc::clone(new));
         manager.text.replace(text.into());
+        manager.sharing.may_differ();
         manager.want(new).await;
         let followed = manager.doors.follow(new).await;
         manager.limit_hangs();

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_api::replicator::v1::Kind;
 use holdfast_restore::{Objects, Reading};
 use holdfast_store::{Answer, Failure};
 use holdfast_sys::clock;
@@ -17,6 +18,9 @@ use crate::{
 /// A router that is nobody's standby waits no longer for a store that does not answer: its sessions begin anew.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A standby that takes over waits no longer for its manager to take the configuration of the other router.
+pub(super) const ADOPTING: Duration = Duration::from_secs(2);
+
 /// How far the sessions of another router are on their way here.
 #[derive(Debug)]
 pub(super) enum Restoring {
@@ -25,7 +29,7 @@ pub(super) enum Restoring {
     /// They are read.
     Reading(Box<Reading>),
     /// They have been: logs and sockets are to be made of them.
-    Read(Objects),
+    Read(Objects, Instant),
     /// They are being made.
     Making,
     /// The sessions are here, or there are none.
@@ -43,6 +47,15 @@ pub(crate) enum Owner {
     Elsewhere,
     /// It is not known: nothing changes.
     Undecided,
+}
+
+/// What a standby follows in the store.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Follows {
+    /// How the router with the sessions is configured.
+    Configuration,
+    /// That, and what its peers say.
+    Routes,
 }
 
 /// Whose standby this router is.
@@ -82,6 +95,10 @@ pub(crate) enum NotNow {
     NotFenced,
     #[error("the file of the lease cannot be written")]
     File,
+    #[error(
+        "this router is a standby, and has its configuration from the router with the sessions: commit there"
+    )]
+    Bound,
 }
 
 impl Engine {
@@ -137,11 +154,17 @@ impl Engine {
         if self.protection == Protection::Fenced { 0 } else { self.lease_until() }
     }
 
-    /// Whether it follows the store meanwhile, so that it has the routes before it takes over. Not where another router's gate
-    /// stands: that has the routes in the same table of the kernel.
-    pub(crate) fn follows(&self) -> bool {
+    /// What it follows in the store meanwhile: routes only where no gate of another router stands, which has them in the same
+    /// table of the kernel.
+    pub(crate) fn follows(&self) -> Option<Follows> {
         let waits = self.standing.is_standby && self.lease.is_none() && self.protection != Protection::Fenced;
-        waits && self.configuration.preheated && self.is_complete && self.gate_stands
+        let has_routes = self.configuration.preheated && self.is_complete && self.gate_stands;
+        // Another kind of store cannot be read beside its writer.
+        (waits && self.configuration.kind() == Kind::Redis).then_some(if has_routes {
+            Follows::Routes
+        } else {
+            Follows::Configuration
+        })
     }
 
     /// The operator says that the router that had the sessions is dead.
@@ -244,7 +267,10 @@ impl Engine {
         let read = std::mem::replace(&mut self.restoring, Restoring::Making);
         self.restoring = match read {
             Restoring::Reading(reading) => match reading.finish_if_over() {
-                Ok(objects) => Restoring::Read(objects),
+                Ok(objects) => {
+                    self.sharing.hear(objects.configuration());
+                    Restoring::Read(objects, now)
+                }
                 Err(reading) => Restoring::Reading(reading),
             },
             other => other,
@@ -259,13 +285,14 @@ impl Engine {
         }
     }
 
-    /// What was read, once: whoever takes it says what has become of it.
-    pub(crate) fn take_read(&mut self) -> Option<Objects> {
-        if !matches!(self.restoring, Restoring::Read(_)) {
+    /// What was read, once: whoever takes it says what has become of it. A standby is configured before as the other router was.
+    pub(crate) fn take_read(&mut self, now: Instant) -> Option<Objects> {
+        let Restoring::Read(_, since) = &self.restoring else { return None };
+        if self.next_shared().is_some() && now.duration_since(*since) < ADOPTING {
             return None;
         }
         match std::mem::replace(&mut self.restoring, Restoring::Making) {
-            Restoring::Read(objects) => Some(objects),
+            Restoring::Read(objects, _) => Some(objects),
             _ => None,
         }
     }
@@ -297,7 +324,7 @@ impl Engine {
     pub(super) fn renew_lease(&mut self) {
         let is_held = self.lease.as_mut().is_none_or(|lease| lease.renew(clock::since_boot()));
         if let Some(lease) = self.lease.as_ref().filter(|_| is_held) {
-            lease.set_configuration(self.configuration.number);
+            lease.set_configuration(self.sharing.runs());
         }
         if !is_held && self.protection != Protection::Fenced {
             error!(event = "fenced", "another router has the lease: nothing leaves this one any more");

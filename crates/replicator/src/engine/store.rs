@@ -154,6 +154,7 @@ impl Engine {
             }
             Outcome::Restart => {
                 self.whole.clear();
+                self.sharing.restart();
                 self.tables.iter_mut().for_each(Table::restart);
                 if self.writer.has_lost() {
                     warn!(
@@ -194,8 +195,11 @@ impl Engine {
         }
         for _ in 0..BATCHES_A_TURN {
             let Some(batch) = self.writer.begin() else { return false };
+            let sequence = batch.sequence;
             let mut batch = Draft::new(batch);
-            let mut is_full = self.peek(&mut batch, now);
+            // First of all: what needs little room finds it.
+            let has_configuration = self.sharing.fill(&mut batch, sequence);
+            let mut is_full = self.peek(&mut batch, now) || !has_configuration;
             for (at, table) in self.tables.iter_mut().enumerate() {
                 let Some(copier) = table.copier() else {
                     // Of a table without a log there is nothing to be had.

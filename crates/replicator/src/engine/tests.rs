@@ -610,9 +610,9 @@ fn a_router_without_a_log_reads_what_the_one_before_has_left_and_writes_nothing_
     world.engine.lease.as_mut().expect("held").release();
     turns(&mut next, world.now);
     assert_eq!((next.role(), next.is_ready()), ("restoring", false));
-    let objects = next.take_read().expect("all is read");
+    let objects = next.take_read(world.now).expect("all is read");
     assert_eq!(objects.tables().expect("whole")[0].sessions.len(), 1);
-    assert!(next.take_read().is_none(), "once");
+    assert!(next.take_read(world.now).is_none(), "once");
     turns(&mut next, world.now);
     let state = world.script.borrow().store.contents().state().expect("a state");
     assert_eq!(state.counts, before.counts, "what the one before has left still counts");
@@ -653,11 +653,11 @@ fn a_way_that_ends_while_it_is_read_is_read_again() {
     // The state, the claim, and a part of the list.
     world.answers(Some(3));
     turns(&mut next, world.now);
-    assert!(next.take_read().is_none());
+    assert!(next.take_read(world.now).is_none());
     next.reconnect(None, world.now);
     world.answers(None);
     turns(&mut next, world.now);
-    assert!(next.take_read().is_some());
+    assert!(next.take_read(world.now).is_some());
 }
 
 #[test]
@@ -667,12 +667,12 @@ fn a_standby_takes_what_another_router_has_had() {
     standby.set_standby(true);
     turns(&mut standby, world.now);
     assert_eq!(standby.role(), "standby", "nobody has had it");
-    assert_eq!(standby.reset(), Err(restoring::NotNow::NotFenced));
+    assert_eq!(standby.reset(), Err(NotNow::NotFenced));
     world.session(0);
     world.settle();
     turns(&mut standby, world.now);
     assert_eq!(standby.role(), "standby");
-    assert_eq!(world.engine.confirm_dead(), Err(restoring::NotNow::Primary));
+    assert_eq!(world.engine.confirm_dead(), Err(NotNow::Primary));
     world.engine.lease.as_mut().expect("held").release();
     turns(&mut standby, world.now);
     assert_eq!(standby.role(), "restoring");
@@ -682,6 +682,70 @@ fn a_standby_takes_what_another_router_has_had() {
     world.engine.reset().expect("it is");
     let states: Vec<_> = world.views().iter().map(|view| view.state).collect();
     assert_eq!((world.engine.role(), &states[..]), ("standby", &[SlotState::Closed][..]));
+}
+
+fn shared(number: u64) -> stored::Configuration {
+    stored::Configuration { number, sealed: vec![number as u8; 4] }
+}
+
+#[test]
+fn a_configuration_is_in_the_store_and_at_the_standby_before_it_takes_effect() {
+    let mut world = World::new(&[""]);
+    let mut standby = next_router(&world);
+    standby.set_standby(true);
+    standby.sharing.set_running(shared(4));
+    world.session(0);
+    world.engine.sharing.set_running(shared(5));
+    world.settle();
+    turns(&mut standby, world.now);
+    assert!(world.engine.has_stored(5) && !world.engine.has_stored(6));
+    assert_eq!(world.engine.standby_takes(5), None, "it has not said so");
+    // As its follower does.
+    standby.sharing.hear(Some(shared(5)));
+    assert_eq!(standby.next_shared().map(|next| next.number), Some(5));
+    assert_eq!(standby.offer(shared(4)), Err(NotNow::Bound), "it has no say");
+    standby.sharing.set_running(shared(5));
+    turns(&mut standby, world.now);
+    assert_eq!((standby.next_shared(), world.engine.standby_takes(5)), (None, Some(true)));
+    world.engine.offer(shared(6)).expect("it has the sessions");
+    assert!(!world.engine.has_stored(6));
+    world.settle();
+    assert!(world.engine.has_stored(6));
+    standby.sharing.hear(Some(shared(6)));
+    standby.sharing.refuse(6);
+    turns(&mut standby, world.now);
+    assert_eq!((standby.next_shared(), world.engine.standby_takes(6)), (None, Some(false)));
+    let alone = World::new(&[""]);
+    assert_eq!(alone.engine.standby_takes(7), Some(true), "nobody waits there");
+}
+
+#[test]
+fn a_standby_that_takes_over_is_configured_as_the_other_router_was_before_sessions_are_made() {
+    for (is_standby, patience) in [(true, ADOPTING), (false, Duration::ZERO)] {
+        let mut world = World::new(&[""]);
+        world.session(0);
+        world.engine.sharing.set_running(shared(5));
+        world.settle();
+        let mut next = next_router(&world);
+        next.set_standby(is_standby);
+        next.sharing.set_running(shared(4));
+        turns(&mut next, world.now);
+        world.engine.lease.as_mut().expect("held").release();
+        turns(&mut next, world.now);
+        assert_eq!(next.role(), "restoring");
+        assert_eq!(next.next_shared().map(|next| next.number), is_standby.then_some(5));
+        let early = world.now + patience.saturating_sub(Duration::from_millis(1));
+        assert_eq!(next.take_read(early).is_none(), is_standby, "a router that starts goes by its own file");
+        if is_standby {
+            // Whoever does not take it in time is not waited for.
+            assert!(next.take_read(world.now + ADOPTING).is_some());
+        }
+        next.remakes();
+        next.restored(1, 0);
+        turns(&mut next, world.now);
+        assert_eq!(next.next_shared(), None, "it has the sessions");
+        assert!(next.has_stored(4));
+    }
 }
 
 #[test]
@@ -701,7 +765,7 @@ fn service_addresses_are_of_whoever_has_the_lease_and_stay_in_the_namespace_of_t
         world.engine.lease.as_mut().expect("held").release();
         turns(&mut next, world.now);
         assert_eq!((next.role(), next.owner()), ("restoring", Owner::Undecided));
-        drop(next.take_read());
+        drop(next.take_read(world.now));
         world.after(600);
         world.after(1);
         assert_eq!((world.engine.role(), world.engine.owner()), ("fenced", owner));

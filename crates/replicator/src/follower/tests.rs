@@ -29,9 +29,20 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::following(Follows::Routes)
+    }
+
+    fn following(follows: Follows) -> Self {
         let now = Instant::now();
         let (generation, sequence, opened) = Default::default();
-        Self { script: Script::new(), follower: Follower::new(now), now, generation, sequence, opened }
+        Self {
+            script: Script::new(),
+            follower: Follower::new(follows, now),
+            now,
+            generation,
+            sequence,
+            opened,
+        }
     }
 
     /// The other router says something to the store.
@@ -128,6 +139,55 @@ fn what_is_said_after_it_was_read_is_put_in_and_another_generation_is_read_anew(
     assert_eq!(world.follower.word(), "waiting");
     let orders = world.turns_after(ANEW);
     world.makes(orders);
+}
+
+/// The other router is configured so.
+fn configures(number: u64) -> [Operation; 2] {
+    [
+        Operation::Put { name: Names::configuration(), value: vec![number as u8; 30] },
+        Operation::Put { name: Names::configuration_number(), value: number.to_le_bytes().to_vec() },
+    ]
+}
+
+fn configured(orders: &[Order]) -> Vec<u8> {
+    let number = |order: &Order| match order {
+        Order::Configure(octets) => octets[0],
+        other => panic!("{other:?}"),
+    };
+    orders.iter().map(number).collect()
+}
+
+#[test]
+fn a_configuration_is_told_once_with_routes_and_without() {
+    for (follows, round) in [(Follows::Routes, ROUND), (Follows::Configuration, SLOW_ROUND)] {
+        let mut world = World::following(follows);
+        world.begins(b"x");
+        let orders = world.turns();
+        match follows {
+            Follows::Routes => world.makes(orders),
+            Follows::Configuration => assert!(orders.is_empty(), "no session is followed"),
+        }
+        assert!(world.turns_after(round).is_empty(), "there is none");
+        world.writes(configures(5));
+        assert_eq!(configured(&world.turns_after(round)), [5]);
+        assert!(world.turns_after(round).is_empty(), "once");
+        world.writes(configures(6));
+        assert_eq!(configured(&world.turns_after(round)), [6]);
+        // Another generation counts, and has another one.
+        world.begins(b"anew");
+        world.writes(configures(7));
+        let mut told = Vec::new();
+        for pause in [LOOK, ANEW, round, round] {
+            let orders = world.turns_after(pause);
+            match &orders[..] {
+                [Order::Make(_)] => world.makes(orders),
+                orders => told.extend(configured(orders)),
+            }
+        }
+        assert_eq!(told, [7]);
+        world.turns_after(LOOK);
+        assert_eq!(world.follower.word(), "following");
+    }
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! What other routers have is taken.
+
+use std::{rc::Rc, time::Duration};
+
+use holdfast_api::shared::v1::{Configuration, NextRequest, OfferRequest, SharedClient};
+use holdfast_xrl::XrlError;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, error, info};
+
+use super::text::{merged, sealing};
+use crate::{apart::apart, commit, manager::Manager, reload::Candidate};
+
+/// A process that shares has so long for what it answers after a second at the latest.
+const NEXT_LIMIT: Duration = Duration::from_secs(5);
+/// Between two attempts to ask it.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Tells a process that shares what runs here, and takes what it has of another router, for ever.
+pub(crate) async fn follow(manager: Rc<Manager>, name: &'static str) {
+    let mut refused = 0;
+    loop {
+        let Some(pid) = manager.pid(name) else {
+            manager.running.notified().await;
+            continue;
+        };
+        if let Err(error) = turn(&manager, name, pid, &mut refused).await {
+            debug!("{name}: {}", error.message());
+            sleep(RETRY).await;
+        }
+    }
+}
+
+async fn turn(manager: &Rc<Manager>, name: &str, pid: u32, refused: &mut u64) -> Result<(), XrlError> {
+    let own = manager.own().await?;
+    let limit = || XrlError::timeout("no answer about the configuration");
+    let shared = timeout(NEXT_LIMIT, manager.resolver.wait_for::<SharedClient>(name));
+    let shared = shared.await.map_err(|_| limit())??;
+    if manager.sharing.said.get() != Some((pid, own.number)) {
+        let running = OfferRequest { configuration: Some(own.clone()), running: true };
+        timeout(NEXT_LIMIT, shared.offer(running)).await.map_err(|_| limit())??;
+        manager.sharing.said.set(Some((pid, own.number)));
+    }
+    let next = timeout(NEXT_LIMIT, shared.next(NextRequest { refused: *refused }));
+    let reply = tokio::select! {
+        reply = next => reply.map_err(|_| limit())??,
+        () = manager.sharing.changed.notified() => return Ok(()),
+    };
+    let Some(theirs) = reply.configuration.filter(|theirs| theirs.number != own.number) else {
+        return Ok(());
+    };
+    match take(manager, &theirs).await {
+        Ok(()) => {
+            info!(event = "configuration-taken", "this router is configured as the one with the sessions");
+        }
+        Err(why) => {
+            error!(
+                event = "configuration-not-taken",
+                "the configuration of the router with the sessions cannot be taken here: {why}"
+            );
+            *refused = theirs.number;
+        }
+    }
+    Ok(())
+}
+
+/// Has this router run what another one does, and keeps it in the file.
+async fn take(manager: &Rc<Manager>, theirs: &Configuration) -> Result<(), String> {
+    let _turn = manager.reloading.lock().await;
+    let sealing = sealing(&manager.config()).ok_or("there is no `key-file` in [nonstop.store]")?;
+    let (own, theirs) = (manager.text.borrow().to_string(), theirs.clone());
+    let merged =
+        apart(move || merged(&own, &theirs, &sealing)).await.map_err(|error| error.to_string())??;
+    let name = "configuration of the other router";
+    let candidate = Candidate::parse(merged, name, &manager.file, manager.schema).await;
+    let candidate = candidate.map_err(|error| error.message().to_owned())?;
+    let comment = "from the router with the sessions".to_owned();
+    let taken = commit::take(manager, candidate, comment).await;
+    taken.map_err(|error| error.message().to_owned())
+}
