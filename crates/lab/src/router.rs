@@ -121,8 +121,14 @@ impl Router {
     ///
     /// # Errors
     /// It cannot be executed.
-    pub fn launch(host: &Namespace, configuration: &str, more: &[&str]) -> Result<Self> {
-        Self::launch_as(&binary()?, host, configuration, &[], None, &Files::new(), more)
+    pub fn launch(
+        binary: &Path,
+        host: &Namespace,
+        configuration: &str,
+        files: &Files,
+        more: &[&str],
+    ) -> Result<Self> {
+        Self::launch_as(binary, host, configuration, &[], None, files, more)
     }
 
     fn launch_as(
@@ -158,11 +164,12 @@ impl Router {
     pub fn launch_contained(
         image: &Image,
         configuration: &str,
+        files: &Files,
         shared: &Path,
         more: &[&str],
         make_ready: impl FnOnce(&Namespace) -> Result<()>,
     ) -> Result<(Self, Namespace)> {
-        let directory = new_directory(configuration, &Files::new())?;
+        let directory = new_directory(configuration, files)?;
         let begin = directory.join("begin");
         let (command, container) = image.command(&begin, &[&directory, shared]);
         let keeper = spawn(command, &directory, more)?;
@@ -173,17 +180,6 @@ impl Router {
         make_ready(&host)?;
         fs::write(begin, "")?;
         Ok((router, host))
-    }
-
-    /// Starts another router that waits for the sessions of this one, in the same place and with the same configuration.
-    ///
-    /// # Errors
-    /// It does not come so far.
-    pub fn standby(&self, host: &Namespace) -> Result<Self> {
-        let configuration = fs::read_to_string(self.configuration())?;
-        let router = Self::launch(host, &configuration, &["--standby"])?;
-        router.until_standby()?;
-        Ok(router)
     }
 
     /// Waits until the router waits for sessions.
@@ -322,6 +318,18 @@ impl Router {
     /// `holdfast ARGS` against this router.
     pub fn cli(&self, args: &[&str]) -> Result<String> {
         output(Command::new(&self.binary).args(args).env("HOLDFAST_RUNTIME_DIR", &self.directory))
+    }
+
+    /// Begins a commit of these lines of `holdfast configure`. What comes of it, the child says.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn begin_commit(&self, lines: &str) -> Result<Child> {
+        let script = self.directory.join("commit");
+        fs::write(&script, format!("{lines}\ncommit\n"))?;
+        let mut command = Command::new(&self.binary);
+        command.arg("configure").arg("-f").arg(script).env("HOLDFAST_RUNTIME_DIR", &self.directory);
+        Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
     /// Process id of one of its processes; the keeper's is that of `holdfast run`.

@@ -42,6 +42,8 @@ const PACE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE_MS: u32 = 1500;
 /// A takeover takes about so long: a router that dies again does so within that time.
 const TAKEOVER_MS: u32 = 150;
+/// A commit takes about so long: the router dies within that time, or a little later.
+const COMMITTING_MS: u32 = 400;
 /// After a takeover that takes longer until the first segment, all that the router has logged is printed.
 const SLOW: Duration = Duration::from_secs(1);
 /// Changes behind a router that has woken up: what it has held would be on the wire by then.
@@ -168,6 +170,12 @@ pub struct Options {
     /// The next router dies, too, while it takes over, and a third one goes on.
     #[arg(long)]
     pub again: bool,
+    /// A commit is under way when the router dies. If the operator was told that it is in effect, the next router has it.
+    #[arg(long)]
+    pub commit: bool,
+    /// Every second router is of this build.
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "commit")]
+    pub other_build: Option<PathBuf>,
     /// The judge is judged: the store is emptied before the first death. The drill must fail.
     #[arg(long)]
     pub forget: bool,
@@ -197,6 +205,8 @@ impl Options {
             pause: None,
             keeper_only: false,
             again: false,
+            commit: false,
+            other_build: None,
             forget: false,
             seed: 1,
             limit: 240,
@@ -307,6 +317,11 @@ impl<'a> Drill<'a> {
         if self.options.forget && self.report.kills == 0 {
             self.scene.redis.cli(&["FLUSHALL"])?;
         }
+        if self.options.commit {
+            self.scene.begin_commit()?;
+            let pause = self.random.below(COMMITTING_MS);
+            std::thread::sleep(Duration::from_millis(pause.into()));
+        }
         let again = self.options.again.then(|| Duration::from_millis(self.random.below(TAKEOVER_MS).into()));
         let before = Pressure::now();
         let at = match self.options.pause {
@@ -324,6 +339,7 @@ impl<'a> Drill<'a> {
         let gap = count.gap.div_ceil(1000);
         self.report.forwarding_gap_ms = self.report.forwarding_gap_ms.max(gap);
         let times = taken_over?;
+        self.scene.ensure_committed()?;
         self.report.count(times);
         if times.first_segment.is_none_or(|time| Duration::from_micros(time) > SLOW) {
             eprintln!("{}", self.scene.router.log());

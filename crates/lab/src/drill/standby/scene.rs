@@ -2,6 +2,7 @@
 
 use std::{
     path::PathBuf,
+    process::Child,
     time::{Duration, Instant},
 };
 
@@ -24,7 +25,7 @@ use crate::{
     netns::Namespace,
     redis::{PORT, Redis},
     replication::stock::Special,
-    router::{self, Router},
+    router::{self, Files, Router},
     traffic::Traffic,
     wait,
 };
@@ -54,6 +55,9 @@ pub struct Scene {
     /// Standbys have the routes.
     is_preheated: bool,
     configuration: String,
+    /// A commit that was begun before the router died, and its number.
+    commit: Option<(u32, Child)>,
+    commits: u32,
 }
 
 #[derive(Debug)]
@@ -78,6 +82,11 @@ struct Hosts {
     /// What containers are made of, if hosts are containers.
     image: Option<Image>,
     lease: LeaseDirectory,
+    /// Beside each configuration.
+    files: Files,
+    /// What every second router is started from, and whether the next one is.
+    other_build: Option<PathBuf>,
+    is_other: bool,
 }
 
 impl Hosts {
@@ -106,13 +115,19 @@ impl Hosts {
         let number = self.next;
         match (&self.image, host) {
             (_, Some(host)) => {
-                let router = Router::launch(&host, configuration, more)?;
+                let build = match self.other_build.clone().filter(|_| self.is_other) {
+                    Some(other) => other,
+                    None => router::binary()?,
+                };
+                self.is_other = !self.is_other;
+                let router = Router::launch(&build, &host, configuration, &self.files, more)?;
                 Ok((host, router))
             }
             (Some(image), None) => {
                 let make_ready = |host: &Namespace| self.lan.join(host, number).map(drop);
-                let lease = &self.lease.0;
-                let (router, host) = Router::launch_contained(image, configuration, lease, more, make_ready)?;
+                let (lease, files) = (&self.lease.0, &self.files);
+                let launched = Router::launch_contained(image, configuration, files, lease, more, make_ready);
+                let (router, host) = launched?;
                 self.new_number();
                 Ok((host, router))
             }
@@ -130,8 +145,9 @@ fn peer(name: &str, special: Special, number: u8, more: &str) -> String {
     )
 }
 
-fn configuration(lease: &str, standby: Standby) -> String {
-    let standby = match standby {
+fn configuration(lease: &str, options: &Options) -> String {
+    let key = if options.commit { "key-file = \"store.key\"\n" } else { "" };
+    let standby = match options.standby {
         Standby::None | Standby::Cold => "cold",
         Standby::Preheated => "preheated",
     };
@@ -139,7 +155,7 @@ fn configuration(lease: &str, standby: Standby) -> String {
         "[router]\nid = \"{}\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n\
          [nonstop]\nstandby = \"{standby}\"\n\
          [[nonstop.address]]\naddress = \"{v4}/24\"\ninterface = \"{INTERFACE}\"\n\
-         [[nonstop.address]]\naddress = \"{v6}/64\"\ninterface = \"{INTERFACE}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n\
+         [[nonstop.address]]\naddress = \"{v6}/64\"\ninterface = \"{INTERFACE}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n{key}\
          [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n",
         v4(SERVICE),
         v4(STORE),
@@ -176,7 +192,7 @@ impl Scene {
         feeder_host.ip(&["address", "add", &format!("{target}/32"), "dev", "lo"])?;
         let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
         std::fs::create_dir_all(&lease)?;
-        let configuration = configuration(lease.to_str().context("a path that is text")?, options.standby);
+        let configuration = configuration(lease.to_str().context("a path that is text")?, options);
         let mut hosts = Hosts {
             router: None,
             other: None,
@@ -190,6 +206,9 @@ impl Scene {
                 Engine::Docker => Some(Image::new(&router::binary()?)?),
             },
             lease: LeaseDirectory(lease),
+            files: Files::from([("store.key".to_owned(), "a secret of both routers\n".to_owned())]),
+            other_build: options.other_build.clone(),
+            is_other: false,
         };
         let host = hosts.new_router()?;
         let (host, router) = hosts.launch(host, &configuration, &[])?;
@@ -209,6 +228,8 @@ impl Scene {
             kind,
             is_preheated: options.standby == Standby::Preheated,
             configuration,
+            commit: None,
+            commits: 0,
             dead: Vec::new(),
         };
         scene.until_protected()?;
@@ -260,7 +281,13 @@ impl Scene {
             return if self.is_preheated { self.until_preheated(standby) } else { Ok(()) };
         }
         let standby = match self.kind {
-            Kind::Keeper => self.router.standby(self.hosts.router.as_ref().context("a host")?)?,
+            Kind::Keeper => {
+                let host = self.hosts.router.take();
+                let (host, standby) = self.hosts.launch(host, &self.configuration, &["--standby"])?;
+                self.hosts.router = Some(host);
+                standby.until_standby()?;
+                standby
+            }
             Kind::Container => {
                 let host = self.hosts.new_router()?;
                 let (host, standby) = self.hosts.launch(host, &self.configuration, &["--standby"])?;
@@ -293,6 +320,34 @@ impl Scene {
             let routes = crate::kernel::routes(host, false).map_err(|error| error.to_string())?.len();
             if routes >= self.peers.routes() as usize { Ok(()) } else { Err(format!("{routes} routes")) }
         })
+    }
+
+    /// A commit begins at the router.
+    ///
+    /// # Errors
+    /// It cannot be executed.
+    pub fn begin_commit(&mut self) -> Result<()> {
+        self.commits += 1;
+        let name = commit_name(self.commits);
+        let lines = format!("set prefix-set.{name}.prefixes 192.0.2.0/24");
+        self.commit = Some((self.commits, self.router.begin_commit(&lines)?));
+        Ok(())
+    }
+
+    /// What was committed at a router that has died since runs at the next one, if the operator was told so.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn ensure_committed(&mut self) -> Result<()> {
+        let Some((number, child)) = self.commit.take() else { return Ok(()) };
+        let said = child.wait_with_output()?;
+        let shown = self.router.cli(&["call", "manager/manager.v1/ShowConfiguration"])?;
+        let runs = shown.contains(&commit_name(number));
+        println!("commit {number}: {}, and {}", said.status, if runs { "runs" } else { "does not run" });
+        if said.status.success() && !runs {
+            bail!("commit {number} is lost: {shown}");
+        }
+        Ok(())
     }
 
     /// Kills the router, with its host if that is what the drill is about, and has the next one take over. That one dies,
@@ -437,6 +492,10 @@ impl Scene {
             (line["event"] == event && at >= after).then_some(at)
         })
     }
+}
+
+fn commit_name(number: u32) -> String {
+    format!("committed-{number}")
 }
 
 fn until_gate_stands(router: &Router) -> Result<()> {
