@@ -173,6 +173,7 @@ impl Session<'_> {
         let reply = self.remote.commit(&self.candidate, &commit)?;
         reply.changes.iter().try_for_each(|change| writeln!(self.out, "{change}"))?;
         writeln!(self.out, "version {} runs", reply.version)?;
+        reply.notes.iter().try_for_each(|note| writeln!(self.out, "note: {note}"))?;
         if commit.confirm_seconds > 0 {
             writeln!(self.out, "rolled back in {} s unless confirmed by `commit`", commit.confirm_seconds)?;
         }

@@ -297,13 +297,15 @@ const RELOAD: std::time::Duration = std::time::Duration::from_secs(100);
 async fn reload(router: &Router, json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
     use holdfast_api::manager::v1::{Empty, ManagerClient, ReloadReply};
     let manager: ManagerClient = router.client("manager").await?;
-    let ReloadReply { changes, problems } = router::answer_within(RELOAD, manager.reload(Empty {})).await?;
+    let ReloadReply { changes, problems, notes } =
+        router::answer_within(RELOAD, manager.reload(Empty {})).await?;
     if json {
-        json::line(out, &serde_json::json!({ "changes": changes, "problems": problems }))?;
+        json::line(out, &serde_json::json!({ "changes": changes, "problems": problems, "notes": notes }))?;
     } else if changes.is_empty() {
         writeln!(out, "nothing has changed")?;
     } else {
         changes.iter().try_for_each(|change| writeln!(out, "{change}"))?;
+        notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
     }
     match problems.is_empty() {
         true => Ok(()),

@@ -1,6 +1,7 @@
 //! Nothing is acknowledged that is not replicated, and nothing is said: a whole router with its store, judged by what came to
 //! its peers, against what the store had confirmed by then.
 
+mod commits;
 mod deaths;
 mod drills;
 mod peers;

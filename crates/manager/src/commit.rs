@@ -14,7 +14,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use holdfast_api::manager::v1::{self as api, CommitReply, CommitRequest, ConfigurationReply, HistoryReply};
+use holdfast_api::manager::v1::{
+    self as api, CommitReply, CommitRequest, ConfigurationReply, HistoryReply, ReloadReply,
+};
 use holdfast_process::spawn_task;
 use holdfast_sys::file;
 use holdfast_xrl::XrlError;
@@ -196,7 +198,8 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
         None => settle(manager)?,
     }
     info!(event = "committed", version = number, uid, "committed");
-    Ok(CommitReply { version: number, changes: reply.changes, problems: reply.problems })
+    let ReloadReply { changes, problems, notes } = reply;
+    Ok(CommitReply { version: number, changes, problems, notes })
 }
 
 /// What another router has committed: the caller has the turn.

@@ -70,7 +70,10 @@ pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlErro
     };
     match &result {
         Ok(reply) if reply.changes.is_empty() => info!(event = "reload", "reload: nothing has changed"),
-        Ok(reply) => reply.changes.iter().for_each(|change| info!(event = "reload", "reload: {change}")),
+        Ok(reply) => {
+            reply.changes.iter().for_each(|change| info!(event = "reload", "reload: {change}"));
+            reply.notes.iter().for_each(|note| warn!(event = "reload", "reload: {note}"));
+        }
         Err(error) => {
             warn!(event = "reload-refused", "reload refused, nothing has changed: {}", error.message());
         }

@@ -110,17 +110,17 @@ impl SharedServer for SharedService {
             sealed.clear();
         }
         let configuration = stored::Configuration { number, sealed };
-        let mut problems = Vec::new();
+        let mut notes = Vec::new();
         if request.running {
             self.0.engine.borrow_mut().sharing.set_running(configuration);
             self.0.wake();
         } else {
-            problems = self.0.offer(configuration).await?;
+            notes = self.0.offer(configuration).await?;
         }
         if is_too_long {
-            problems.push(format!("no standby takes it: it has more than {} KiB", MOST_SEALED >> 10));
+            notes.push(format!("no standby takes it: it has more than {} KiB", MOST_SEALED >> 10));
         }
-        Ok(OfferReply { problems })
+        Ok(OfferReply { notes })
     }
 
     async fn next(&self, _: &CallContext, request: NextRequest) -> Result<NextReply, XrlError> {

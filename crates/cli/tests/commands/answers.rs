@@ -638,7 +638,7 @@ impl ManagerServer for Manager {
     async fn reload(&self, _: &CallContext, _: manager::Empty) -> Result<manager::ReloadReply, XrlError> {
         let changes = vec!["peers added: customer-7".to_owned()];
         let problems = vec!["bgp: no answer to its configuration".to_owned()];
-        Ok(manager::ReloadReply { changes, problems })
+        Ok(manager::ReloadReply { changes, problems, notes: vec!["the standby has not taken it yet".into()] })
     }
 
     async fn diff(
@@ -686,7 +686,7 @@ impl ManagerServer for Manager {
         assert_eq!(request.base, 7);
         let manager::CommitRequest { text, force, comment, confirm_seconds, .. } = request;
         let asked = format!("{} lines, {force}, {confirm_seconds} s, {comment}", text.lines().count());
-        Ok(manager::CommitReply { version: 3, changes: vec![asked], problems: Vec::new() })
+        Ok(manager::CommitReply { version: 3, changes: vec![asked], ..manager::CommitReply::default() })
     }
 
     async fn confirm(&self, _: &CallContext, _: manager::Empty) -> Result<manager::Empty, XrlError> {

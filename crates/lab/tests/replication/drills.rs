@@ -81,6 +81,18 @@ fn a_replicator_that_was_stopped_has_nobody_say_anything() -> Result<()> {
     paused(standby::Pause::Replicator)
 }
 
+/// What was committed runs at the next router, and its sessions go on, whenever the router dies.
+#[test]
+fn a_router_that_dies_in_the_middle_of_a_commit_loses_neither_it_nor_a_session() -> Result<()> {
+    let short = standby::Options::short(standby::stock::Kind::Bird);
+    let waits = standby::Standby::Cold;
+    let options = standby::Options { standby: waits, routes: 1000, rounds: 3, commit: true, ..short };
+    let report = standby(standby::Kind::Keeper, &options)?;
+    println!("{report}");
+    ensure!(report.ok, "{report}");
+    Ok(())
+}
+
 /// The judge is judged: sessions that nobody can go on with end, and the drill says so.
 #[test]
 fn sessions_that_the_store_has_forgotten_are_seen_to_end() -> Result<()> {

@@ -51,12 +51,12 @@ pub(crate) async fn replace(
     }
     let change = Change { manager, old: manager.config(), new: Arc::clone(&candidate.config) };
     let Plan { first, then, changes, replaced, refit } = plan(manager, &change.old, &change.new).await?;
-    let problems =
+    let notes =
         if candidate.is_shared { Vec::new() } else { share::offer::offer(manager, &candidate).await? };
     change.prepare(first, put).await.inspect_err(|_| manager.sharing.may_differ())?;
     // As long as those can be asked who have them.
     let ending = Ending::ask(manager, &change.old, &change.new).await.names();
-    let mut reply = ReloadReply { changes, problems };
+    let mut reply = ReloadReply { changes, notes, problems: Vec::new() };
     // Those that begin now have what the others are to be replaced for.
     let replaced = running(manager, replaced);
     reply.changes.extend(line(REPLACED, &replaced));

@@ -48,14 +48,14 @@ pub(crate) async fn offer(manager: &Manager, candidate: &Candidate) -> Result<Ve
     let names = manager.sharing_processes().filter(|name| manager.pid(name).is_some());
     let wants = |name: &&'static str| is_wanted(&manager.processes, name, &candidate.config);
     let names: Vec<_> = names.filter(wants).collect();
-    let mut problems = Vec::new();
+    let mut notes = Vec::new();
     if names.is_empty() {
-        return Ok(problems);
+        return Ok(notes);
     }
     let (text, config) = (candidate.text.clone(), Arc::clone(&candidate.config));
     let offered = apart(move || message(&text, &config)).await??;
     if offered.number == manager.own().await?.number {
-        return Ok(problems);
+        return Ok(notes);
     }
     for name in names {
         let asked = async {
@@ -63,14 +63,14 @@ pub(crate) async fn offer(manager: &Manager, candidate: &Candidate) -> Result<Ve
             shared.offer(OfferRequest { configuration: Some(offered.clone()), running: false }).await
         };
         match timeout(OFFER_LIMIT, asked).await {
-            Ok(Ok(reply)) => problems.extend(reply.problems),
+            Ok(Ok(reply)) => notes.extend(reply.notes),
             Ok(Err(error)) if error.kind() == ErrorKind::FailedPrecondition => {
                 manager.sharing.may_differ();
                 return Err(error);
             }
-            Ok(Err(error)) => problems.push(format!("no standby has it: {name}: {}", error.message())),
-            Err(_) => problems.push(format!("no standby has it: {name} does not answer")),
+            Ok(Err(error)) => notes.push(format!("no standby has it: {name}: {}", error.message())),
+            Err(_) => notes.push(format!("no standby has it: {name} does not answer")),
         }
     }
-    Ok(problems)
+    Ok(notes)
 }
