@@ -68,7 +68,9 @@ impl Shared {
 
 /// Tables at the top get headers of their own, whatever form they have: so texts can stand behind each other.
 fn plain(document: &mut DocumentMut) {
-    for (_, item) in document.as_table_mut().iter_mut() {
+    for (mut key, item) in document.as_table_mut().iter_mut() {
+        // Blanks around a key are none of a header.
+        key.leaf_decor_mut().clear();
         if let Some(table) = item.as_table_mut() {
             table.set_dotted(false);
             continue;

@@ -10,7 +10,7 @@ use std::{
 use crate::sources;
 
 /// Who may ask what time it is (a file, or all in a folder), and what for.
-const READERS: [(&str, &str); 15] = [
+const READERS: [(&str, &str); 16] = [
     ("bgpd/src/nonstop.rs", "since when a session is frozen; shown"),
     ("bgpd/src/takeover.rs", "how long a session has been up; shown, and never longer than this machine"),
     ("bgpd/src/watch.rs", "time stamps for BMP and MRT"),
@@ -23,6 +23,10 @@ const READERS: [(&str, &str); 15] = [
     (
         "manager/src/seeds.rs",
         "whether the seeds of QUIC's keys are a day old; set wrongly, they change early or late",
+    ),
+    (
+        "manager/src/share/text.rs",
+        "the next serial of what is sealed; set back, serials go on from the greatest one that the router knows of",
     ),
     ("monitor/src/", "time stamps of BMP and MRT"),
     (

@@ -17,6 +17,8 @@ const CONFIGURE_RETRY: Duration = Duration::from_secs(2);
 
 /// Whoever says when others may be configured, and has not answered for so long, is not waited for.
 const SILENCE: Duration = Duration::from_secs(10);
+/// It answers after a second at the latest.
+const ANSWER: Duration = Duration::from_secs(2);
 /// Pause before it is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -40,6 +42,11 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
         return;
     }
     wait(&manager, name, pid).await;
+    if !manager.supervisor.borrow().is_alive(name, pid) {
+        // The next one of that name waits by itself.
+        return;
+    }
+    manager.supervisor.borrow_mut().waited(name);
     // It did not answer before.
     let mut is_doubtful = false;
     loop {
@@ -80,26 +87,31 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
 
 /// Waits until the process may have its configuration. Whoever says so and does not answer for long keeps nobody waiting.
 async fn wait(manager: &Manager, name: &'static str, pid: u32) {
-    let mut heard = Instant::now();
+    // Counted by questions: a router that was stopped as a whole has heard nothing for long, and nobody was silent.
+    let mut silent = Duration::ZERO;
     while let Some(class) = birth::waits_for(&manager.processes, name, &manager.config())
         && manager.supervisor.borrow().is_alive(name, pid)
-        && heard.elapsed() < SILENCE
+        && silent < SILENCE
     {
         manager.supervisor.borrow_mut().waits(name);
+        manager.running.notify_waiters();
         let asked = async {
             let other: ReadyClient = manager.resolver.wait_for(class).await?;
             other.wait(Empty {}).await
         };
-        match tokio::time::timeout(SILENCE, asked).await {
+        let asked_at = Instant::now();
+        match tokio::time::timeout(ANSWER, asked).await {
             Ok(Ok(reply)) if reply.ready => break,
-            Ok(Ok(_)) => heard = Instant::now(),
-            Ok(Err(_)) | Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            Ok(Ok(_)) => silent = Duration::ZERO,
+            Ok(Err(_)) | Err(_) => {
+                tokio::time::sleep(ASK_AGAIN).await;
+                silent += asked_at.elapsed().min(ANSWER + ASK_AGAIN);
+            }
         }
     }
-    if heard.elapsed() >= SILENCE {
+    if silent >= SILENCE {
         warn!(event = "configuration-forced", process = name, "whoever it waits for does not answer");
     }
-    manager.supervisor.borrow_mut().waited(name);
 }
 
 /// Whether nobody is there who could have refused.

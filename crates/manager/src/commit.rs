@@ -193,9 +193,16 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
             return Err(error);
         }
     };
-    match pending {
-        Some(pending) => watch(manager, pending),
-        None => settle(manager)?,
+    match (pending, confirm) {
+        (Some(pending), Some(time)) => {
+            // It may have waited for a standby: the time begins when it takes effect.
+            let pending = Pending { deadline: now() + time.as_secs(), ..pending };
+            if let Err(error) = history.set_pending(Some(pending)) {
+                warn!(event = "commit-failed", "a manager after this one rolls it back sooner: {error}");
+            }
+            watch(manager, pending);
+        }
+        _ => settle(manager)?,
     }
     info!(event = "committed", version = number, uid, "committed");
     let ReloadReply { changes, problems, notes } = reply;

@@ -92,7 +92,8 @@ impl<'a> Replacement<'a> {
                 // Before it is looked at: nothing is missed.
                 let (running, ended) = (self.manager.running.notified(), self.manager.ended.notified());
                 let state = self.look(|process| process.state.clone());
-                if let Some(State::Running { pid, .. }) = state
+                // One that waits for its time has nothing else to do here.
+                if let Some(State::Running { pid, .. } | State::Waiting { pid, .. }) = state
                     && Some(pid) != self.old
                 {
                     return Ok(());

@@ -419,17 +419,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the generation that counts has this configuration. Without the lease nobody waits for that.
-    pub(crate) fn has_stored(&self, number: u64) -> bool {
+    /// Whether the generation that counts has what was offered. Without the lease nobody waits for that.
+    pub(crate) fn has_stored(&self) -> bool {
         let is_whole = self.writer.phase() == Phase::Whole;
-        self.lease.is_none() || is_whole && self.sharing.is_stored(number, self.writer.confirmed())
+        self.lease.is_none() || is_whole && self.sharing.is_stored(self.writer.confirmed())
     }
 
     /// What the standby that waits makes of a configuration: `None`: it does not have it yet, and has not refused it.
-    pub(crate) fn standby_takes(&self, number: u64) -> Option<bool> {
+    pub(crate) fn standby_takes(&self, number: u64, serial: u64) -> Option<bool> {
         match self.configurations().1.filter(|_| self.lease.is_some()) {
             Some(has) if has.runs == number => Some(true),
-            Some(has) if has.refused == number => Some(false),
+            Some(has) if has.refused == serial => Some(false),
             Some(_) => None,
             None => Some(true),
         }

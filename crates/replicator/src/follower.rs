@@ -177,7 +177,11 @@ impl Follower {
 
     /// Everything is to be read again, not too soon.
     fn anew(&mut self, now: Instant) {
-        let at = self.read_at.map_or(now, |at| at + ANEW).max(now);
+        let at = match self.follows {
+            Follows::Routes => self.read_at.map_or(now, |at| at + ANEW).max(now),
+            // Nothing is made of it that would be made anew.
+            Follows::Configuration => now + SLOW_ROUND,
+        };
         self.ignored = self.asked;
         self.state = State::Pausing(at);
     }

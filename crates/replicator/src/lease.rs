@@ -11,7 +11,7 @@
 //! | 4 | the configuration of the holder, as a number |
 //! | 5 | until when a standby is known to wait: CLOCK_BOOTTIME in milliseconds |
 //! | 6 | the configuration of that standby |
-//! | 7 | the configuration that it cannot take; 0: there is none |
+//! | 7 | the serial of the configuration that it cannot take; 0: there is none |
 //!
 //! Word 1 is changed by compare-and-swap alone. So a router that was stopped, and wakes up when another one has the lease, cannot
 //! renew what it had. The holder has the lock of the file, too. It goes with the last process of the router, so a death
@@ -84,12 +84,12 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The configurations of a standby, as numbers.
+/// The configurations of a standby.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Has {
-    /// What it runs.
+    /// The number of what it runs.
     pub(crate) runs: u64,
-    /// What it cannot take; 0: there is none.
+    /// The serial of what it cannot take; 0: there is none.
     pub(crate) refused: u64,
 }
 

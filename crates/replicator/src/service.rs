@@ -102,14 +102,16 @@ pub(crate) struct SharedService(pub(crate) Rc<Tasks>);
 
 impl SharedServer for SharedService {
     async fn offer(&self, _: &CallContext, request: OfferRequest) -> Result<OfferReply, XrlError> {
-        let Some(shared::Configuration { number, mut sealed }) = request.configuration else {
+        let Some(shared::Configuration { number, mut sealed, serial }) = request.configuration else {
             return Err(XrlError::invalid_argument("there is no configuration"));
         };
         let is_too_long = sealed.len() > MOST_SEALED;
         if is_too_long {
             sealed.clear();
         }
-        let configuration = stored::Configuration { number, sealed };
+        let configuration = stored::Configuration { number, sealed, serial };
+        // Before this one takes its place.
+        let known = self.0.engine.borrow().sharing.serial().max(serial);
         let mut notes = Vec::new();
         if request.running {
             self.0.engine.borrow_mut().sharing.set_running(configuration);
@@ -120,15 +122,16 @@ impl SharedServer for SharedService {
         if is_too_long {
             notes.push(format!("no standby takes it: it has more than {} KiB", MOST_SEALED >> 10));
         }
-        Ok(OfferReply { notes })
+        Ok(OfferReply { notes, serial: known })
     }
 
     async fn next(&self, _: &CallContext, request: NextRequest) -> Result<NextReply, XrlError> {
         self.0.engine.borrow_mut().sharing.refuse(request.refused);
         self.0.wake();
         let next = self.0.next_shared(WAIT).await;
-        let configuration =
-            next.map(|stored::Configuration { number, sealed }| shared::Configuration { number, sealed });
+        let configuration = next.map(|stored::Configuration { number, sealed, serial }| {
+            shared::Configuration { number, sealed, serial }
+        });
         Ok(NextReply { configuration })
     }
 }

@@ -21,11 +21,11 @@ pub(crate) struct Sharing {
     runs: u64,
     /// What the store is to have: what runs here, or is about to.
     wanted: Option<Configuration>,
-    /// The number that a batch has put into the store, and the sequence of that batch.
-    sent: Option<(u64, u64)>,
+    /// Number and serial that a batch has put into the store, and the sequence of that batch.
+    sent: Option<((u64, u64), u64)>,
     /// What the store had, of the router with the sessions, when it was read last.
     theirs: Option<Configuration>,
-    /// What this router cannot take.
+    /// The serial of what this router cannot take.
     refused: u64,
 }
 
@@ -35,9 +35,15 @@ impl Sharing {
         self.runs
     }
 
-    /// The number that this router cannot take; 0: there is none.
+    /// The serial of what this router cannot take; 0: there is nothing.
     pub(crate) fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// The greatest serial that is known.
+    pub(crate) fn serial(&self) -> u64 {
+        let serials = [&self.wanted, &self.theirs].map(|one| one.as_ref().map_or(0, |one| one.serial));
+        serials[0].max(serials[1])
     }
 
     /// This runs here.
@@ -52,8 +58,8 @@ impl Sharing {
     }
 
     /// What another router has is not taken here.
-    pub(crate) fn refuse(&mut self, number: u64) {
-        self.refused = number;
+    pub(crate) fn refuse(&mut self, serial: u64) {
+        self.refused = serial;
     }
 
     /// The store has this of the router with the sessions.
@@ -64,7 +70,7 @@ impl Sharing {
     /// What is to be taken from the router with the sessions. Before it is known what runs here, nothing is.
     pub(crate) fn next(&self) -> Option<&Configuration> {
         let known = self.theirs.as_ref().filter(|theirs| !theirs.sealed.is_empty() && self.runs != 0);
-        known.filter(|theirs| ![self.runs, self.refused].contains(&theirs.number))
+        known.filter(|theirs| theirs.number != self.runs && theirs.serial != self.refused)
     }
 
     /// Whether the router with the sessions has given another one to those who wait for its sessions.
@@ -80,24 +86,26 @@ impl Sharing {
     /// Puts into a batch what the generation lacks; whether all fits.
     pub(crate) fn fill(&mut self, batch: &mut Draft, sequence: u64) -> bool {
         let Some(wanted) = &self.wanted else { return true };
-        if self.sent.is_some_and(|(number, _)| number == wanted.number) {
+        let this = (wanted.number, wanted.serial);
+        if self.sent.is_some_and(|(sent, _)| sent == this) {
             return true;
         }
         let put = |name, value| Operation::Put { name, value };
         let both = [
             put(Names::configuration(), wanted.encode_to_vec()),
-            put(Names::configuration_number(), wanted.number.to_le_bytes().to_vec()),
+            put(Names::configuration_serial(), wanted.serial.to_le_bytes().to_vec()),
         ];
         let fits = batch.push_all(both).is_ok();
         if fits {
-            self.sent = Some((wanted.number, sequence));
+            self.sent = Some((this, sequence));
         }
         fits
     }
 
-    /// Whether the store has this one, when it has confirmed all up to this sequence.
-    pub(crate) fn is_stored(&self, number: u64, confirmed: u64) -> bool {
-        self.sent.is_some_and(|(sent, sequence)| sent == number && sequence <= confirmed)
+    /// Whether the store has the one that it is to have, when it has confirmed all up to this sequence.
+    pub(crate) fn is_stored(&self, confirmed: u64) -> bool {
+        let wanted = self.wanted.as_ref().map(|wanted| (wanted.number, wanted.serial));
+        self.sent.is_some_and(|(sent, sequence)| Some(sent) == wanted && sequence <= confirmed)
     }
 }
 
@@ -108,7 +116,7 @@ mod tests {
     use super::*;
 
     fn configuration(number: u64) -> Configuration {
-        Configuration { number, sealed: vec![7; 3] }
+        Configuration { number, sealed: vec![7; 3], serial: 10 * number }
     }
 
     fn filled(sharing: &mut Sharing, sequence: u64) -> Vec<Operation> {
@@ -124,24 +132,27 @@ mod tests {
         sharing.set_running(configuration(5));
         assert_eq!(filled(&mut sharing, 2).len(), 2);
         assert!(filled(&mut sharing, 3).is_empty());
-        assert_eq!([1, 2].map(|confirmed| sharing.is_stored(5, confirmed)), [false, true]);
+        assert_eq!([1, 2].map(|confirmed| sharing.is_stored(confirmed)), [false, true]);
         sharing.offer(configuration(6));
         assert_eq!(sharing.runs(), 5);
-        assert!(!sharing.is_stored(6, 2));
+        assert!(!sharing.is_stored(2));
         assert_eq!(filled(&mut sharing, 4).len(), 2);
-        assert_eq!([3, 4].map(|confirmed| sharing.is_stored(6, confirmed)), [false, true]);
+        assert_eq!([3, 4].map(|confirmed| sharing.is_stored(confirmed)), [false, true]);
         // It did not come to that.
         sharing.set_running(configuration(5));
         assert_eq!(filled(&mut sharing, 5).len(), 2);
         sharing.restart();
-        assert!(!sharing.is_stored(5, 9));
+        assert!(!sharing.is_stored(9));
         assert_eq!(filled(&mut sharing, 6).len(), 2);
+        // The same, offered once more.
+        sharing.offer(Configuration { serial: 99, ..configuration(5) });
+        assert_eq!(filled(&mut sharing, 7).len(), 2);
     }
 
     #[test]
     fn a_batch_without_room_leaves_it_to_the_next_one() {
         let mut sharing = Sharing::default();
-        sharing.set_running(Configuration { number: 5, sealed: vec![0; MOST_SEALED] });
+        sharing.set_running(Configuration { number: 5, sealed: vec![0; MOST_SEALED], serial: 1 });
         let mut draft = Draft::new(Batch::new(1, 1, 1, 1));
         let other = Operation::Put { name: Names::new(0).log(), value: vec![0; 512 << 10] };
         draft.push(other).expect("room");
@@ -154,17 +165,20 @@ mod tests {
         let mut sharing = Sharing::default();
         sharing.hear(Some(configuration(5)));
         assert_eq!(sharing.next(), None, "what runs here is not known");
+        assert_eq!(sharing.serial(), 50);
         sharing.set_running(configuration(4));
         assert_eq!(sharing.next().map(|next| next.number), Some(5));
         assert!(sharing.is_bound(4) && !sharing.is_bound(5));
-        sharing.refuse(5);
+        sharing.refuse(50);
         assert_eq!(sharing.next(), None);
+        sharing.hear(Some(Configuration { serial: 51, ..configuration(5) }));
+        assert!(sharing.next().is_some(), "it is offered once more");
         sharing.hear(Some(configuration(6)));
         assert_eq!(sharing.next().map(|next| next.number), Some(6));
         sharing.set_running(configuration(6));
         assert_eq!(sharing.next(), None);
         // Without a key it is only compared.
-        sharing.hear(Some(Configuration { number: 7, sealed: Vec::new() }));
+        sharing.hear(Some(Configuration { number: 7, ..Configuration::default() }));
         assert!(sharing.next().is_none() && !sharing.is_bound(6));
     }
 }

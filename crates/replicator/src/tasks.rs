@@ -200,21 +200,26 @@ impl Tasks {
     /// # Errors
     /// `FailedPrecondition`: it must not take effect.
     pub(crate) async fn offer(&self, offered: stored::Configuration) -> Result<Vec<String>, XrlError> {
+        let is_given = !offered.sealed.is_empty();
         let refused = |text: String| XrlError::failed_precondition(text);
-        let number = offered.number;
+        let (number, serial) = (offered.number, offered.serial);
         self.engine.borrow_mut().offer(offered).map_err(|error| refused(error.to_string()))?;
         self.wake();
         let stored = async {
-            while !self.engine.borrow().has_stored(number) {
+            while !self.engine.borrow().has_stored() {
                 sleep(LOOK).await;
             }
         };
         if timeout(STORED_LIMIT, stored).await.is_err() {
             return Ok(vec!["the store does not have it yet, and so no standby".to_owned()]);
         }
+        if !is_given {
+            // Whoever waits takes nothing that it cannot read.
+            return Ok(Vec::new());
+        }
         let taken = async {
             loop {
-                let taken = self.engine.borrow().standby_takes(number);
+                let taken = self.engine.borrow().standby_takes(number, serial);
                 match taken {
                     Some(taken) => return taken,
                     None => sleep(LOOK).await,

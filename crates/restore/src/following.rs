@@ -42,8 +42,8 @@ enum Asked {
     State,
     List,
     Octets(Followed),
-    /// The number of the configuration.
-    Number,
+    /// The serial of the configuration.
+    Serial,
     Configuration,
 }
 
@@ -65,7 +65,7 @@ pub struct Following {
     /// Sessions that the list had and nobody follows: those that cannot be followed are no news. `None`: of none.
     others: Option<BTreeSet<Followed>>,
     /// Of the configuration that was read last; 0: of none.
-    number: u64,
+    serial: u64,
 }
 
 impl Following {
@@ -91,7 +91,7 @@ impl Following {
             cursor: Cursor::default(),
             listed: BTreeSet::new(),
             others: None,
-            number: 0,
+            serial: 0,
         }
     }
 
@@ -111,7 +111,7 @@ impl Following {
             self.cursor = Cursor::default();
             self.round.push_back(if self.others.is_some() { Asked::List } else { Asked::State });
         }
-        self.round.push_back(Asked::Number);
+        self.round.push_back(Asked::Serial);
     }
 
     /// What to ask next; `None`: an answer comes first, or the round has asked all.
@@ -128,7 +128,7 @@ impl Following {
                     let Some(Stream { name, at, .. }) = self.streams.get(&session) else { continue };
                     Request::Page { generation, name: *name, at: *at }
                 }
-                Asked::Number => Request::Page { generation, name: Names::configuration_number(), at: 0 },
+                Asked::Serial => Request::Page { generation, name: Names::configuration_serial(), at: 0 },
                 Asked::Configuration => Request::Page { generation, name: Names::configuration(), at: 0 },
             };
             self.asked.push_back(asked);
@@ -161,10 +161,10 @@ impl Following {
                 self.missing(session);
                 Ok(Vec::new())
             }
-            (Some(Asked::Number), Answer::Page(Page::Value(value))) => {
-                let number = value.try_into().map_or(0, u64::from_le_bytes);
-                if number != self.number {
-                    self.number = number;
+            (Some(Asked::Serial), Answer::Page(Page::Value(value))) => {
+                let serial = value.try_into().map_or(0, u64::from_le_bytes);
+                if serial != self.serial {
+                    self.serial = serial;
                     self.round.push_front(Asked::Configuration);
                 }
                 Ok(Vec::new())
@@ -172,9 +172,13 @@ impl Following {
             (Some(Asked::Configuration), Answer::Page(Page::Value(value))) => {
                 Ok(vec![News::Configuration(value)])
             }
+            // Of a generation that is gone, most likely.
+            (Some(Asked::Serial), Answer::Refused(Refused::NotThere)) if self.others.is_none() => {
+                Ok(vec![News::Anew])
+            }
             // A router of an earlier build writes none.
-            (Some(Asked::Number | Asked::Configuration), Answer::Refused(Refused::NotThere)) => {
-                self.number = 0;
+            (Some(Asked::Serial | Asked::Configuration), Answer::Refused(Refused::NotThere)) => {
+                self.serial = 0;
                 Ok(Vec::new())
             }
             _ => Err(Damaged::Answer),

@@ -11,7 +11,7 @@ use holdfast_store::Name;
 /// 0/s/7/record  its record                              0/s/7/snap/3  its third snapshot
 /// 0/s/7/socket  what its connection is made again with
 /// 0/e/41        entry 41
-/// configuration what all tables are configured by       configuration/number   its number
+/// configuration what all tables are configured by       configuration/serial   its serial
 /// ```
 #[derive(Clone, Debug)]
 pub struct Names(u32);
@@ -67,9 +67,9 @@ impl Names {
         Name::new(b"configuration").expect("it is short")
     }
 
-    /// The number of that, 64 bits, little endian: it is read more often.
-    pub fn configuration_number() -> Name {
-        Name::new(b"configuration/number").expect("it is short")
+    /// The serial of that, 64 bits, little endian: it is read more often.
+    pub fn configuration_serial() -> Name {
+        Name::new(b"configuration/serial").expect("it is short")
     }
 
     fn name(&self, name: &str) -> Name {

@@ -96,7 +96,7 @@ impl Writer {
         let value = self.configuration.to_le_bytes().to_vec();
         let put = |name| Operation::Put { name, value: value.clone() };
         if self.configuration > 0 {
-            self.write([put(Names::configuration()), put(Names::configuration_number())]);
+            self.write([put(Names::configuration()), put(Names::configuration_serial())]);
         }
     }
 

@@ -118,11 +118,33 @@ fn a_commit_is_at_the_standby_when_it_takes_effect_and_only_what_both_can_have_d
     ensure!(!done && said.contains("commit there"), "{said}");
     let (done, said) = commit(standby, "set rip.update 18")?;
     ensure!(done, "{said}");
+    // With its own tables as it can have them the same commit is taken.
+    let (done, said) = commit(standby, "set rip.interface.eth9.import accept-all")?;
+    ensure!(done, "{said}");
+    let (done, said) = commit(primary, "set bgp.peer.a.import accept-all\ndelete policy.shared")?;
+    ensure!(done && !said.contains("note"), "{said}");
+    ensure!(!file(standby)?.contains("[[policy]]"), "{}", file(standby)?);
+    let before = file(primary)?;
     // A reload is no less.
     fs::write(primary.configuration(), before.replace("hunter3", "hunter5"))?;
     primary.cli(&["reload"])?;
     ensure!(file(standby)?.contains("hunter5"), "{}", file(standby)?);
     ensure!(file(standby)?.contains("update = 18"), "{}", file(standby)?);
+    scene.until_same(true)?;
+    // What replaces `bgp` does so at the standby, too, where it waits, and has no peers.
+    let (done, said) = commit(primary, "set router.asn 65009")?;
+    ensure!(done && !said.contains("note"), "{said}");
+    scene.until_same(true)?;
+    ensure!(!standby.log().contains("peers-configured"), "{}", standby.log_tail());
+    // Another key, at both.
+    for router in [primary, standby] {
+        let files = Files::from([("store.key".to_owned(), "another secret of both\n".to_owned())]);
+        router.reload_with_files(&file(router)?, &files)?;
+    }
+    scene.until_same(true)?;
+    let (done, said) = commit(primary, "set prefix-set.more.prefixes 203.0.113.0/24")?;
+    ensure!(done && !said.contains("note"), "{said}");
+    ensure!(file(standby)?.contains("203.0.113.0"), "{}", file(standby)?);
     scene.until_same(true)
 }
 

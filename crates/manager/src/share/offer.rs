@@ -7,7 +7,7 @@ use holdfast_process::Reads;
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::time::timeout;
 
-use super::text::{Own, message};
+use super::text::{Own, message, number};
 use crate::{apart::apart, birth::is_wanted, manager::Manager, reload::Candidate};
 
 /// A process that shares has so long to find out whether others can have a configuration. It has limits of its own, which are
@@ -34,7 +34,8 @@ impl Manager {
             return Ok(own.message.clone());
         }
         let (copy, read) = (text.to_string(), Arc::clone(&config));
-        let message = apart(move || message(&copy, &read)).await??;
+        let serial = self.sharing.next_serial();
+        let message = apart(move || message(&copy, &read, serial)).await??;
         self.sharing.own.replace(Some(Own { text, config, message: message.clone() }));
         Ok(message)
     }
@@ -52,9 +53,12 @@ pub(crate) async fn offer(manager: &Manager, candidate: &Candidate) -> Result<Ve
     if names.is_empty() {
         return Ok(notes);
     }
-    let (text, config) = (candidate.text.clone(), Arc::clone(&candidate.config));
-    let offered = apart(move || message(&text, &config)).await??;
-    if offered.number == manager.own().await?.number {
+    let (text, config, runs) = (candidate.text.clone(), Arc::clone(&candidate.config), manager.config());
+    let serial = manager.sharing.next_serial();
+    // By one key: another one makes another number of the same.
+    let made = apart(move || Ok::<_, XrlError>((number(&text, &runs)?, message(&text, &config, serial)?)));
+    let (number, offered) = made.await??;
+    if number == manager.own().await?.number {
         return Ok(notes);
     }
     for name in names {

@@ -145,7 +145,7 @@ fn what_is_said_after_it_was_read_is_put_in_and_another_generation_is_read_anew(
 fn configures(number: u64) -> [Operation; 2] {
     [
         Operation::Put { name: Names::configuration(), value: vec![number as u8; 30] },
-        Operation::Put { name: Names::configuration_number(), value: number.to_le_bytes().to_vec() },
+        Operation::Put { name: Names::configuration_serial(), value: number.to_le_bytes().to_vec() },
     ]
 }
 
@@ -177,7 +177,11 @@ fn a_configuration_is_told_once_with_routes_and_without() {
         world.begins(b"anew");
         world.writes(configures(7));
         let mut told = Vec::new();
-        for pause in [LOOK, ANEW, round, round] {
+        let pauses = match follows {
+            Follows::Routes => [LOOK, ANEW, round, round],
+            Follows::Configuration => [LOOK, round, round, round],
+        };
+        for pause in pauses {
             let orders = world.turns_after(pause);
             match &orders[..] {
                 [Order::Make(_)] => world.makes(orders),
