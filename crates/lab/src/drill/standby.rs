@@ -170,7 +170,8 @@ pub struct Options {
     /// The next router dies, too, while it takes over, and a third one goes on.
     #[arg(long)]
     pub again: bool,
-    /// A commit is under way when the router dies. If the operator was told that it is in effect, the next router has it.
+    /// A commit is under way when the router dies. If the operator was told that it is in effect, the next router has it. There has
+    /// to be a standby: a router that starts goes by its own file.
     #[arg(long)]
     pub commit: bool,
     /// Every second router is of this build.
@@ -228,6 +229,9 @@ pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
         (kind, options.engine) != (Kind::Keeper, Engine::Docker),
         "in a container the router goes with its host: drill container"
     );
+    if options.commit && options.standby == Standby::None {
+        bail!("a commit is a drill with a standby");
+    }
     if options.pause.is_some() && (kind != Kind::Container || options.standby == Standby::None) {
         bail!("a pause is a drill of the container with a standby");
     }
