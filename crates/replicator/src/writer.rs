@@ -286,7 +286,8 @@ impl Writer {
                 },
                 // There were too many: first the others go.
                 (Phase::Claiming, Answer::Claimed(claimed)) if !claimed.is_new => {
-                    self.sequence = claimed.sequence;
+                    // Whatever becomes of the connection: what is in this generation is not what was copied.
+                    (self.sequence, self.rewrites) = (claimed.sequence, true);
                     Outcome::Send(Request::Batch(self.batch()))
                 }
                 (Phase::Claiming, Answer::Applied(_)) => {
