@@ -230,12 +230,15 @@ impl Judge {
         let names = [(flag::SYN, "SYN"), (flag::FIN, "FIN"), (flag::RST, "RST"), (flag::ACK, "ACK")];
         let flags: Vec<_> =
             names.iter().filter(|(flag, _)| segment.has(*flag)).map(|(_, name)| *name).collect();
-        let after = (self.after.failure > 0).then(|| segment.at as i64 - self.after.failure as i64);
+        let after = match self.after.failure {
+            0 => "before any failure".to_owned(),
+            failure => format!("{} us after the failure", segment.at as i64 - failure as i64),
+        };
         self.marked.push_back((
             segment.at,
             format!(
                 "{} of {} to {}, from {source:02x?}: number {} (next {:?}), acknowledges {} (next {:?}), {} octets, \
-                 {after:?} us after the failure",
+                 {after}",
                 flags.join(" "),
                 segment.from,
                 segment.to,
