@@ -19,7 +19,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         let mut room = std::mem::take(self.room);
         self.lists.load(word, &mut room.paths);
         let old = room.paths[0].if_best();
-        let marks = self.core.marks_others();
+        let marks = self.has_others(&room.paths);
         if marks {
             room.before.clone_from(&room.paths);
         }
@@ -43,7 +43,9 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         best: Path,
     ) -> Comparison {
         let sources = &self.core.sources;
+        // What the RIB was told of a backup goes with it, also where the best is protected no more and no walk has come by.
         if self.core.speaker.max_paths > 1
+            || old.flags.has(Flags::BACKUP)
             || sources.protecting && (sources.protects(best) || sources.protects(new))
             || old.is_some() && !self.is_beneath(prefix, old, best)
         {
@@ -88,6 +90,11 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         let best = mark(paths, best);
         self.mark_backup(prefix, paths, best, decision);
         best
+    }
+
+    /// Whether paths beside the best are marked, or a walk has yet to take the mark away.
+    pub(super) fn has_others(&self, paths: &[Path]) -> bool {
+        self.core.marks_others() || paths.iter().any(|path| path.flags.has(Flags::BACKUP))
     }
 
     /// Whether the RIB has to look again at a prefix whose best path is the same: others are used beside it, or in its place.

@@ -80,7 +80,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
             let best = |paths: &[Path]| paths.first().map_or(Path::NONE, |path| path.if_best());
             let (old, new) = (best(before), best(ordered));
             self.count_best(old, new);
-            let others = self.core.marks_others() && self.uses_others(before, ordered);
+            let others = self.has_others(before) && self.uses_others(before, ordered);
             self.announce(prefix, old, new, others);
         } else {
             ordered.clone_from(after);

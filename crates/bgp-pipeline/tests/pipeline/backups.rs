@@ -258,6 +258,31 @@ fn offer(hops: u8, next_hop: usize) -> Offer {
 }
 
 #[test]
+fn the_rib_hears_that_a_backup_has_gone_whose_best_is_protected_no_more() {
+    let mut world = World::new(1, [Some(0); HOPS]);
+    world.run(&Op::Protect(0, true));
+    // Another one stays protected: there is somebody to mark for.
+    for other in [None, Some(1)] {
+        other.iter().for_each(|peer| world.run(&Op::Protect(*peer, true)));
+        for gone in [Op::Withdraw(4, 0), Op::Restart(4), Op::Announce(4, 0, offer(1, 2))] {
+            for op in [
+                Op::Announce(0, 0, offer(0, 2)),
+                Op::Announce(4, 0, offer(0, 0)),
+                Op::Protect(0, true),
+                Op::Check,
+            ] {
+                world.run(&op);
+            }
+            assert!(world.rib.routes[&prefix(ROUTES[0])].1.is_some());
+            // No walk comes by in between.
+            world.run(&Op::Protect(0, false));
+            world.run(&gone);
+            world.check();
+        }
+    }
+}
+
+#[test]
 fn the_rib_hears_of_a_backup_when_there_is_another_and_of_nothing_else() {
     let mut world = World::new(1, [Some(0); HOPS]);
     let to = prefix(ROUTES[0]);
