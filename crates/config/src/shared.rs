@@ -44,6 +44,8 @@ impl Shared {
         let mut document: DocumentMut = text.parse()?;
         document.as_table_mut().retain(|name, _| TABLES.contains(&name));
         plain(&mut document);
+        // What stands behind the last table is about no table.
+        document.set_trailing("");
         let mut feed = Feed { hasher: HashKey::new(key.unwrap_or_default()).build_hasher(), key };
         feed.table(document.as_table());
         Ok(Self { number: feed.hasher.finish(), text: document.to_string() })
@@ -207,5 +209,18 @@ mod tests {
         let merged = more.put_into("[log]\nlevel = \"warn\"\n").expect("TOML");
         assert!(merged.contains("warn") && !merged.contains("trace"), "{merged}");
         more.put_into("[log").expect_err("no TOML");
+    }
+
+    #[test]
+    fn what_goes_over_twice_is_there_once() {
+        let theirs = "# head\n[log]\nlevel = \"warn\" # loud\n# ours\n[router]\nasn = 1\n\n# our end\n";
+        let shared = Shared::of(&format!("{TEXT}\n# their end\n"), None).expect("TOML");
+        let once = shared.put_into(theirs).expect("TOML");
+        assert_eq!(shared.put_into(&once).expect("TOML"), once);
+        assert!(
+            once.contains("# head") && once.contains("# our end") && !once.contains("# their end"),
+            "{once}"
+        );
+        assert_eq!(Shared::of(&once, None).expect("TOML").text.trim(), shared.text.trim());
     }
 }
