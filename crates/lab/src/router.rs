@@ -320,13 +320,13 @@ impl Router {
         output(Command::new(&self.binary).args(args).env("HOLDFAST_RUNTIME_DIR", &self.directory))
     }
 
-    /// Begins a commit of these lines of `holdfast configure`. What comes of it, the child says.
+    /// Begins `holdfast configure` with these lines, and this one as the last. What comes of it, the child says.
     ///
     /// # Errors
     /// It cannot be executed.
-    pub fn begin_commit(&self, lines: &str) -> Result<Child> {
+    pub fn begin_commit(&self, lines: &str, commit: &str) -> Result<Child> {
         let script = self.directory.join("commit");
-        fs::write(&script, format!("{lines}\ncommit\n"))?;
+        fs::write(&script, format!("{lines}\n{commit}\n"))?;
         let mut command = Command::new(&self.binary);
         command.arg("configure").arg("-f").arg(script).env("HOLDFAST_RUNTIME_DIR", &self.directory);
         Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)

@@ -1,6 +1,6 @@
 //! A commit at the router that has the sessions, and its standby.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
@@ -76,7 +76,7 @@ impl Scene {
 }
 
 fn commit(router: &Router, lines: &str) -> Result<(bool, String)> {
-    let output = router.begin_commit(lines)?.wait_with_output()?;
+    let output = router.begin_commit(lines, "commit")?.wait_with_output()?;
     let said =
         [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
     Ok((output.status.success(), said))
@@ -101,11 +101,14 @@ fn a_commit_is_at_the_standby_when_it_takes_effect_and_only_what_both_can_have_d
     let history = standby.cli(&["call", "manager/manager.v1/History"])?.replace('+', " ");
     ensure!(history.contains("from the router with the sessions"), "{history}");
     scene.until_same(true)?;
-    // In the store there is nothing to be read.
-    for key in redis.cli(&["KEYS", "*"])?.lines() {
-        let dump = redis.cli(&["DUMP", key])?;
-        ensure!(!dump.contains("hunter") && !dump.contains("peer"), "{key}: {dump}");
+    // It is in the store, and cannot be read there.
+    let mut has_configuration = false;
+    for key in redis.cli(&["KEYS", "*:data"])?.lines() {
+        let held = redis.cli(&["HGETALL", key])?;
+        has_configuration |= held.contains("configuration") && held.len() > found.len() / 2;
+        ensure!(!held.contains("hunter") && !held.contains("192.0.2.0"), "{key}: {held}");
     }
+    ensure!(has_configuration, "the store does not have it");
     // What the standby cannot have is refused, at the router that has the sessions, and nothing has changed.
     let (before, theirs) = (file(primary)?, file(standby)?);
     let (done, said) = commit(primary, "set bgp.peer.a.import accept-all\ndelete policy.shared")?;
@@ -132,9 +135,11 @@ fn a_commit_is_at_the_standby_when_it_takes_effect_and_only_what_both_can_have_d
     ensure!(file(standby)?.contains("update = 18"), "{}", file(standby)?);
     scene.until_same(true)?;
     // What replaces `bgp` does so at the standby, too, where it waits, and has no peers.
-    let (done, said) = commit(primary, "set router.asn 65009")?;
-    ensure!(done && !said.contains("note"), "{said}");
-    scene.until_same(true)?;
+    for line in ["set router.asn 65009", "set router.id 10.0.0.9"] {
+        let (done, said) = commit(primary, line)?;
+        ensure!(done && !said.contains("note"), "{said}");
+        scene.until_same(true)?;
+    }
     ensure!(!standby.log().contains("peers-configured"), "{}", standby.log_tail());
     // Another key, at both.
     for router in [primary, standby] {
@@ -159,18 +164,67 @@ fn a_store_and_a_standby_that_are_away_have_a_commit_later_and_another_key_is_no
     ensure!(done && said.contains("the store does not have it yet"), "{said}");
     scene.until_same(true)?;
     ensure!(file(&scene.standby)?.contains("192.0.2.0/24"), "{}", file(&scene.standby)?);
-    // One that was away when something was committed takes it before it takes over.
+    // One that was away when something was committed takes it when it is back. One with another key does not.
     scene.standby.die()?;
     let (done, said) = commit(&scene.primary, "set prefix-set.more.prefixes 198.51.100.0/24")?;
     ensure!(done, "{said}");
-    let files = Files::from([("store.key".to_owned(), "another secret of somebody\n".to_owned())]);
-    let configuration = file(&scene.standby)?;
-    let stranger = Router::launch(&binary()?, &scene.host, &configuration, &files, &["--standby"])?;
-    stranger.until_standby()?;
+    let before = file(&scene.standby)?;
+    let launch = |key: &str| {
+        let files = Files::from([("store.key".to_owned(), key.to_owned())]);
+        let router = Router::launch(&binary()?, &scene.host, &before, &files, &["--standby"])?;
+        router.until_standby()?;
+        Ok::<_, anyhow::Error>(router)
+    };
+    let stranger = launch("another secret of somebody\n")?;
     wait::until("a refusal", LIMIT, || {
         let log = stranger.log();
         if log.contains("another secret in its `key-file`") { Ok(()) } else { Err(log) }
     })?;
-    ensure!(file(&stranger)? == configuration, "{}", file(&stranger)?);
+    ensure!(file(&stranger)? == before, "{}", file(&stranger)?);
+    stranger.stop()?;
+    let again = launch(KEY)?;
+    wait::until("the commit", LIMIT, || {
+        let found = file(&again).map_err(|error| error.to_string())?;
+        if found.contains("198.51.100.0/24") { Ok(()) } else { Err(found) }
+    })
+}
+
+/// The time to confirm in begins when a commit takes effect, and not when it begins to wait for the store.
+#[test]
+fn a_commit_that_has_waited_has_all_its_time_to_be_confirmed() -> Result<()> {
+    let scene = Scene::start("confirmed", [KEY, KEY])?;
+    scene.until_same(true)?;
+    let before = file(&scene.primary)?;
+    let redis = scene.redis.pid()?;
+    rustix::process::kill_process(redis, rustix::process::Signal::STOP)?;
+    let output =
+        scene.primary.begin_commit("set bgp.hold-time 33", "commit confirmed 2s")?.wait_with_output()?;
+    rustix::process::kill_process(redis, rustix::process::Signal::CONT)?;
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(file(&scene.primary)?.contains("hold-time = 33"), "{}", scene.primary.log_tail());
+    wait::until("the roll-back", LIMIT, || {
+        let found = file(&scene.primary).map_err(|error| error.to_string())?;
+        if found == before { Ok(()) } else { Err(found) }
+    })?;
+    scene.until_same(true)
+}
+
+/// Nobody was silent: a router that was stopped as a whole has asked nobody meanwhile.
+#[test]
+fn a_standby_that_was_stopped_for_long_still_waits() -> Result<()> {
+    let scene = Scene::start("stopped", [KEY, KEY])?;
+    let standby = &scene.standby;
+    let pids = standby.pids()?;
+    standby.pause(&pids)?;
+    // Longer than it waits for a replicator that does not answer.
+    thread::sleep(Duration::from_secs(11));
+    pids.iter().try_for_each(|pid| standby.resume(*pid))?;
+    standby.until_standby()?;
+    let (done, said) = commit(&scene.primary, "set prefix-set.more.prefixes 192.0.2.0/24")?;
+    ensure!(done && !said.contains("note"), "{said}");
+    scene.until_same(true)?;
+    let shown = standby.show(&["processes"])?;
+    ensure!(shown["bgp"]["state"] == "waiting", "{shown}");
+    ensure!(!standby.log().contains("configuration-forced"), "{}", standby.log_tail());
     Ok(())
 }

@@ -330,7 +330,7 @@ impl Scene {
         self.commits += 1;
         let name = commit_name(self.commits);
         let lines = format!("set prefix-set.{name}.prefixes 192.0.2.0/24");
-        self.commit = Some((self.commits, self.router.begin_commit(&lines)?));
+        self.commit = Some((self.commits, self.router.begin_commit(&lines, "commit")?));
         Ok(())
     }
 
