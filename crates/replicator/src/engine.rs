@@ -28,8 +28,6 @@ use holdfast_sys::{clock, memory::SharedMemory};
 use holdfast_xrl::scoped;
 use tracing::{error, info, warn};
 
-#[cfg(test)]
-use restoring::ADOPTING;
 pub(crate) use restoring::{Follows, NotNow, Owner};
 use restoring::{Restoring, Standing};
 
@@ -206,8 +204,13 @@ impl Engine {
         }
     }
 
-    /// Another configuration. What it leaves as it was goes on.
-    pub(crate) fn configure(&mut self, configuration: Configuration, password: &[u8], files: Vec<OwnedFd>) {
+    /// Another configuration. What it leaves as it was goes on. Whether it has another store.
+    pub(crate) fn configure(
+        &mut self,
+        configuration: Configuration,
+        password: &[u8],
+        files: Vec<OwnedFd>,
+    ) -> bool {
         let servers = Servers {
             peers: configuration.servers.iter().map(|one| (one.peer.clone(), one.address.clone())).collect(),
             user: Some(configuration.user.clone()).filter(|user| !user.is_empty()),
@@ -218,7 +221,9 @@ impl Engine {
         };
         let is_other_store = configuration.kind != self.configuration.kind
             || !servers.are(&self.servers)
-            || configuration.directory != self.configuration.directory;
+            || configuration.directory != self.configuration.directory
+            // What is there is found by it.
+            || configuration.router_id != self.configuration.router_id;
         let is_other_tables = configuration.tables != self.configuration.tables
             || configuration.port != self.configuration.port;
         if is_other_tables {
@@ -248,6 +253,7 @@ impl Engine {
             self.writer.rewrite();
             self.retry_at = None;
         }
+        is_other_store
     }
 
     pub(crate) fn marks(&mut self) -> Option<Marks<'_>> {
@@ -419,15 +425,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the generation that counts has what was offered. Without the lease nobody waits for that.
+    /// Whether a standby may wait for the sessions of this router.
+    fn has_sessions(&self) -> bool {
+        self.lease.is_some() && self.protection != Protection::Fenced
+    }
+
+    /// Whether the generation that counts has what was offered. Who has no sessions writes nothing, and waits for nobody.
     pub(crate) fn has_stored(&self) -> bool {
         let is_whole = self.writer.phase() == Phase::Whole;
-        self.lease.is_none() || is_whole && self.sharing.is_stored(self.writer.confirmed())
+        !self.has_sessions() || is_whole && self.sharing.is_stored(self.writer.confirmed())
     }
 
     /// What the standby that waits makes of a configuration: `None`: it does not have it yet, and has not refused it.
     pub(crate) fn standby_takes(&self, number: u64, serial: u64) -> Option<bool> {
-        match self.configurations().1.filter(|_| self.lease.is_some()) {
+        match self.configurations().1.filter(|_| self.has_sessions()) {
             Some(has) if has.runs == number => Some(true),
             Some(has) if has.refused == serial => Some(false),
             Some(_) => None,

@@ -39,7 +39,10 @@ pub(crate) struct ReplicatorService {
 impl ReplicatorServer for ReplicatorService {
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
         let (password, files) = self.given.given()?;
-        self.tasks.engine.borrow_mut().configure(request, &password, files);
+        if self.tasks.engine.borrow_mut().configure(request, &password, files) {
+            // It reads another one.
+            self.tasks.follower.take();
+        }
         self.tasks.configured().await;
         Ok(Empty {})
     }

@@ -160,11 +160,11 @@ impl Engine {
         let waits = self.standing.is_standby && self.lease.is_none() && self.protection != Protection::Fenced;
         let has_routes = self.configuration.preheated && self.is_complete && self.gate_stands;
         // Another kind of store cannot be read beside its writer.
-        (waits && self.configuration.kind() == Kind::Redis).then_some(if has_routes {
-            Follows::Routes
-        } else {
-            Follows::Configuration
-        })
+        match self.configuration.kind() {
+            Kind::Redis if waits && has_routes => Some(Follows::Routes),
+            Kind::Redis if waits => Some(Follows::Configuration),
+            Kind::Redis | Kind::File | Kind::Memory | Kind::Unspecified => None,
+        }
     }
 
     /// The operator says that the router that had the sessions is dead.
@@ -197,6 +197,8 @@ impl Engine {
         self.protection = Protection::Beginning;
         (self.standing, self.restoring) = (Standing::standby(), Restoring::Undecided);
         (self.has_raised, self.has_said_lease, self.sessions_restored) = (false, false, (0, 0));
+        // What the router before this one had is older than what runs here.
+        self.sharing.hear(None);
         Ok(())
     }
 
