@@ -111,6 +111,19 @@ impl Lan {
         Ok((host, Shaper::start([far, near], way, seed)?))
     }
 
+    /// Nothing reaches a host any more, or comes from it. Its kernel does not notice, so it does no work for routes that go
+    /// nowhere: what it does holds up all hosts of this machine.
+    ///
+    /// # Errors
+    /// It has no port.
+    pub fn cut(&self, host: &Namespace) -> Result<()> {
+        let number = &links(host, &["show", INTERFACE])?[0]["link_index"];
+        let ports = links(&self.switch, &["show"])?;
+        let port = ports.as_array().and_then(|all| all.iter().find(|port| &port["ifindex"] == number));
+        let port = port.and_then(|port| port["ifname"].as_str()).context("a port of the switch")?;
+        self.switch.ip(&["link", "set", port, "nomaster"]).map(drop)
+    }
+
     fn next_port(&self) -> String {
         format!("p{}", self.ports.fetch_add(1, Ordering::Relaxed))
     }
@@ -133,13 +146,17 @@ fn prepare(host: &Namespace) -> Result<()> {
     output(host.command("sysctl").arg("-qw").args(settings)).map(drop)
 }
 
+fn links(host: &Namespace, what: &[&str]) -> Result<serde_json::Value> {
+    let shown = host.ip(&[&["-j", "link"], what].concat())?;
+    Ok(serde_json::from_str(&shown)?)
+}
+
 /// The Ethernet address of a host.
 ///
 /// # Errors
 /// It is not said.
 pub fn mac(host: &Namespace) -> Result<Mac> {
-    let shown = host.ip(&["-j", "link", "show", INTERFACE])?;
-    let shown: serde_json::Value = serde_json::from_str(&shown)?;
+    let shown = links(host, &["show", INTERFACE])?;
     let text = shown[0]["address"].as_str().context("an Ethernet address")?;
     let octets: Vec<u8> =
         text.split(':').map(|octet| u8::from_str_radix(octet, 16)).collect::<Result<_, _>>()?;

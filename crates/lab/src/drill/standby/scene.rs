@@ -389,7 +389,7 @@ impl Scene {
         self.router.kill_all(others)?;
         let mut gone = None;
         if self.kind == Kind::Container {
-            host.ip(&["link", "set", INTERFACE, "down"])?;
+            self.hosts.lan.cut(host)?;
             gone = std::mem::replace(&mut self.hosts.router, self.hosts.other.take());
         }
         if dead.is_none() {
