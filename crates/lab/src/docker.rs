@@ -4,6 +4,7 @@
 //! [hosts](crate::netns) have. The router begins when a file is there that says so.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     netns::{Namespace, output},
@@ -82,7 +84,7 @@ impl Image {
             command.arg("--volume").arg(format!("{0}:{0}", directory.display()));
         }
         command.args([&self.name, "/bin/sh", "-c", BEGIN]).arg(begin).arg(BINARY);
-        (command, Container { name })
+        (command, Container { name, first: OnceCell::new() })
     }
 }
 
@@ -96,6 +98,8 @@ impl Drop for Image {
 #[derive(Debug)]
 pub struct Container {
     name: String,
+    /// Its first process, as this host numbers it.
+    first: OnceCell<Pid>,
 }
 
 impl Container {
@@ -109,6 +113,8 @@ impl Container {
             let said = said.map_err(|error| error.to_string())?;
             said.trim().parse().ok().filter(|pid| *pid > 0_u32).ok_or(said)
         })?;
+        let first = Pid::from_raw(i32::try_from(pid)?).context("a process")?;
+        let _ = self.first.set(first);
         Namespace::of(role, pid)
     }
 
@@ -117,12 +123,13 @@ impl Container {
         &self.name
     }
 
-    /// `docker kill`: SIGKILL to all processes in it.
+    /// SIGKILL to its first process, as `docker kill` does in its own time: the kernel ends all others with it.
     ///
     /// # Errors
     /// It does not run.
     pub fn kill(&self) -> Result<()> {
-        docker(&["kill", &self.name]).map(drop)
+        let first = self.first.get().context("nobody has asked for its host")?;
+        Ok(kill_process(*first, Signal::KILL)?)
     }
 }
 

@@ -246,7 +246,8 @@ impl Router {
     /// It does not say which these are.
     pub fn die(&mut self) -> Result<()> {
         let all = self.pids()?;
-        self.kill_all(&all)
+        self.kill_all(&all)?;
+        self.wait_gone()
     }
 
     /// Starts the router again that has died, in the same place, with the same configuration.
@@ -388,7 +389,7 @@ impl Router {
         Ok(())
     }
 
-    /// kill -9 of the keeper, which takes the others with it, and then of these; of a container `docker kill`.
+    /// kill -9 of the keeper, which takes the others with it, and then of these; of a container its first process.
     ///
     /// # Errors
     /// The keeper was gone before.
@@ -404,6 +405,14 @@ impl Router {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Until what was killed is gone.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn wait_gone(&mut self) -> Result<()> {
         self.keeper.wait()?;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! tcpdump at a peer, judged while it runs.
 
 use std::{
+    io::BufReader,
     net::Ipv4Addr,
     process::{Child, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -20,13 +21,17 @@ use crate::{netns::Namespace, wait};
 const BUFFER: &str = "65536";
 /// Octets of the longest frame, of many segments before they are cut into packets. Each frame has so much of the buffer.
 const LONGEST: &str = "65550";
+/// Octets between tcpdump and us.
+const PIPE: usize = 1 << 20;
+/// Frames that may wait to be looked at. The buffer of tcpdump has room for a thousand.
+const WAITING: usize = 1 << 16;
 
 /// A capture at a host. Each frame is given away as it comes.
 #[derive(Debug)]
 pub struct Dump {
     tcpdump: Child,
     failure: Arc<Mutex<Option<String>>>,
-    reader: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Dump {
@@ -46,16 +51,19 @@ impl Dump {
         command.args(filter).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut tcpdump = command.spawn().context("starting tcpdump")?;
         let output = tcpdump.stdout.take().context("output of tcpdump")?;
+        rustix::pipe::fcntl_setpipe_size(&output, PIPE)?;
         let failure = Arc::<Mutex<_>>::default();
         let failed = Arc::clone(&failure);
         // The header of the file says that the capture has begun.
         let (begun, beginning) = mpsc::channel();
+        // Whoever looks at frames may take longer than they take to come.
+        let (put, frames) = mpsc::sync_channel(WAITING);
         let reader = std::thread::Builder::new().name("capture".into()).spawn(move || {
             let read = || -> Result<()> {
-                let mut pcap = Pcap::new(output)?;
+                let mut pcap = Pcap::new(BufReader::with_capacity(PIPE, output))?;
                 let _ = begun.send(());
-                while let Some((at, frame)) = pcap.frame()? {
-                    take(at, &frame);
+                while let Some(frame) = pcap.frame()? {
+                    put.send(frame).context("nobody looks at frames")?;
                 }
                 Ok(())
             };
@@ -63,7 +71,12 @@ impl Dump {
                 *lock(&failed) = Some(format!("the capture ended: {error:#}"));
             }
         })?;
-        let dump = Self { tcpdump, failure, reader: Some(reader) };
+        let looker = std::thread::Builder::new().name("frames".into()).spawn(move || {
+            for (at, frame) in frames {
+                take(at, &frame);
+            }
+        })?;
+        let dump = Self { tcpdump, failure, threads: vec![reader, looker] };
         wait::until("tcpdump", Duration::from_secs(10), || {
             beginning.try_recv().map_err(|error| error.to_string())
         })?;
@@ -118,8 +131,8 @@ impl Drop for Dump {
     fn drop(&mut self) {
         let _ = self.tcpdump.kill();
         let _ = self.tcpdump.wait();
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
     }
 }

@@ -392,6 +392,7 @@ impl Scene {
             self.hosts.lan.cut(host)?;
             gone = std::mem::replace(&mut self.hosts.router, self.hosts.other.take());
         }
+        self.router.wait_gone()?;
         if dead.is_none() {
             // Nothing tells the segments of the two from each other.
             self.peers.failed(at, dead);
