@@ -2,6 +2,7 @@
 //! its peers, against what the store had confirmed by then.
 
 mod commits;
+mod containers;
 mod deaths;
 mod drills;
 mod peers;
