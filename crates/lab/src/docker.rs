@@ -4,11 +4,13 @@
 //! [hosts](crate::netns) have. The router begins when a file is there that says so.
 
 use std::{
-    cell::OnceCell,
     collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -84,7 +86,7 @@ impl Image {
             command.arg("--volume").arg(format!("{0}:{0}", directory.display()));
         }
         command.args([&self.name, "/bin/sh", "-c", BEGIN]).arg(begin).arg(BINARY);
-        (command, Container { name, first: OnceCell::new() })
+        (command, Container { name, first: OnceLock::new() })
     }
 }
 
@@ -99,7 +101,7 @@ impl Drop for Image {
 pub struct Container {
     name: String,
     /// Its first process, as this host numbers it.
-    first: OnceCell<Pid>,
+    first: OnceLock<Pid>,
 }
 
 impl Container {

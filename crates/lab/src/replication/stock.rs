@@ -38,7 +38,7 @@ pub enum Special {
     V6,
     /// The router waits.
     Waits,
-    /// The router dials.
+    /// The router dials, and both sides have the other one's packets come with TTL 255 (RFC 5082).
     Dials,
 }
 
@@ -46,7 +46,8 @@ impl Special {
     /// Lines of the router's configuration.
     pub(crate) fn router(self) -> &'static str {
         match self {
-            Self::Nothing | Self::Dials => "",
+            Self::Nothing => "",
+            Self::Dials => "ttl-security = true",
             Self::Md5 => "md5 = \"secret\"",
             Self::V6 => "families = [\"ipv6-unicast\"]\npassive = true",
             Self::Waits => "passive = true",
@@ -58,16 +59,16 @@ impl Special {
         match self {
             Self::Nothing | Self::V6 | Self::Waits => "",
             Self::Md5 => "password \"secret\";",
-            Self::Dials => "passive yes;",
+            Self::Dials => "passive yes; ttl security on;",
         }
     }
 
     /// What FRR says of the neighbour.
-    pub(crate) fn frr(self) -> &'static str {
+    pub(crate) fn frr(self) -> &'static [&'static str] {
         match self {
-            Self::Nothing | Self::V6 | Self::Waits => "",
-            Self::Md5 => "password secret",
-            Self::Dials => "passive",
+            Self::Nothing | Self::V6 | Self::Waits => &[],
+            Self::Md5 => &["password secret"],
+            Self::Dials => &["passive", "ttl-security hops 1"],
         }
     }
 
@@ -341,15 +342,15 @@ fn bird(special: Special, network: u8, host: &Namespace) -> Result<Bird> {
 
 fn frr(special: Special, network: u8, host: &Namespace) -> Result<Frr> {
     let near = special.address(network, Side::First);
-    let (family, activate, more) = match special {
-        Special::V6 => ("ipv6", format!("neighbor {near} activate"), String::new()),
-        _ => ("ipv4", String::new(), special.frr().to_owned()),
+    let (family, activate) = match special {
+        Special::V6 => ("ipv6", format!("neighbor {near} activate")),
+        _ => ("ipv4", String::new()),
     };
+    let more: String = special.frr().iter().map(|more| format!("neighbor {near} {more}\n")).collect();
     let mut networks = String::new();
     for number in (0..ROUTES).chain(numbers(0)) {
         writeln!(networks, "  network {}", prefix(special, network, number))?;
     }
-    let more = if more.is_empty() { more } else { format!("neighbor {near} {more}") };
     let configuration = format!(
         "log timestamp precision 3
          router bgp 6500{network}

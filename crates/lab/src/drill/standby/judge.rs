@@ -79,6 +79,14 @@ impl Tally {
         self.once.1 += u64::from(is_used_once(prefix));
     }
 
+    /// What is held was announced once, and the rest never.
+    fn begin(&mut self) {
+        self.prefixes.retain(|_, told| told.is_held());
+        for told in self.prefixes.values_mut() {
+            *told = Told { announced: 1, content: told.content, ..Told::default() };
+        }
+    }
+
     fn holds(&self, prefix: Prefix) -> bool {
         self.prefixes.get(&prefix).is_some_and(|told| told.is_held())
     }
@@ -196,6 +204,13 @@ impl Judge {
     pub fn failed(&mut self, at: u64, number: u32, dead: Option<Mac>) {
         self.after = After { failure: at, number, ..After::default() };
         self.dead = dead.map(|mac| (mac, false));
+    }
+
+    /// All is loaded: what came until then is counted as if it had come once. Whoever is told a table more slowly than it comes
+    /// loses its place, and is told all of it again.
+    pub fn begin(&mut self) {
+        self.told.begin();
+        self.sent.begin();
     }
 
     /// The peer begins anew: what the router told it before counts no more.
@@ -497,6 +512,24 @@ mod tests {
         judge.take(B, &segment(5, 100 + update.len() as u32, flag::ACK, &update));
         assert_eq!((judge.told.prefixes[&prefix().into()].announced, judge.after.route), (2, Some(5)));
         assert!(judge.findings().is_empty());
+    }
+
+    #[test]
+    fn what_came_twice_before_all_was_loaded_counts_as_once() {
+        let mut judge = begun();
+        let update = announcement();
+        for number in [0, 1] {
+            let at = 100 + number * update.len() as u32;
+            judge.take(A, &segment(2, at, flag::ACK, &update));
+        }
+        let gone: Prefix = Prefix::host([119, 0, 0, 9].into());
+        judge.told.withdrawn(gone);
+        judge.begin();
+        let told = judge.told.prefixes[&prefix().into()];
+        assert_eq!(
+            (told.announced, told.withdrawn, judge.told.held, judge.told.prefixes.len()),
+            (1, 0, 1, 1)
+        );
     }
 
     #[test]

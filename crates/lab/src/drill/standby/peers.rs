@@ -3,7 +3,7 @@
 use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, MutexGuard},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
@@ -38,6 +38,8 @@ pub const STOCKS: [(u8, Special); 4] =
 pub const FEEDER: u8 = 25;
 /// Prefixes of a stock router, and of the feeder for each family, that one step announces, and as many that it withdraws.
 const AT_ONCE: u32 = 25;
+/// Whoever has said nothing for so long has said all.
+const QUIET: Duration = Duration::from_millis(500);
 const FIXED: Ipv4Addr = Ipv4Addr::new(60, 0, 0, 0);
 
 /// Numbers of prefixes that are used once.
@@ -152,7 +154,28 @@ impl Peers {
             routes: options.routes,
         };
         peers.until_loaded()?;
+        peers.until_quiet()?;
+        (0..peers.judges()).for_each(|at| peers.judge(at).begin());
         Ok(peers)
+    }
+
+    /// Waits until nobody says anything for a while.
+    fn until_quiet(&self) -> Result<()> {
+        let updates = || -> u64 {
+            let of = |at| {
+                let judge = self.judge(at);
+                judge.counts.updates + judge.counts.updates_of_peer
+            };
+            (0..self.judges()).map(of).sum()
+        };
+        let (mut last, mut since) = (updates(), Instant::now());
+        wait::until("silence", LOADING, || {
+            let now = updates();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if since.elapsed() > QUIET { Ok(()) } else { Err(format!("{now} UPDATEs")) }
+        })
     }
 
     /// Waits until every route that stays is at all peers.

@@ -345,10 +345,7 @@ fn frr(programs: &Programs, special: Special, number: u8, host: &Namespace) -> R
         Special::V6 => ("ipv6", format!("neighbor {router} activate")),
         _ => ("ipv4", String::new()),
     };
-    let more = match special.frr() {
-        "" => String::new(),
-        more => format!("neighbor {router} {more}"),
-    };
+    let more: String = special.frr().iter().map(|more| format!("neighbor {router} {more}\n")).collect();
     let mut networks = String::new();
     for prefix in fixed(special, number) {
         writeln!(networks, "  network {prefix}")?;
@@ -381,6 +378,7 @@ fn parsed(prefixes: impl Iterator<Item = String>) -> Result<Vec<Prefix>> {
 fn gobgp(programs: &Programs, special: Special, number: u8, host: &Namespace) -> Result<GoBgp> {
     let (own, router) = (address(special, number), service(special == Special::V6));
     let family = if special == Special::V6 { "ipv6" } else { "ipv4" };
+    let is_dialled = special == Special::Dials;
     let configuration = format!(
         "[global.config]
          as = {}
@@ -394,16 +392,18 @@ fn gobgp(programs: &Programs, special: Special, number: u8, host: &Namespace) ->
          connect-retry = 1
          hold-time = {HOLD_TIME}
          keepalive-interval = 10
+         [neighbors.ttl-security.config]
+         enabled = {is_dialled}
+         ttl-min = 255
          [neighbors.transport.config]
          local-address = \"{own}\"
-         passive-mode = {}
+         passive-mode = {is_dialled}
          [[neighbors.afi-safis]]
          [neighbors.afi-safis.config]
          afi-safi-name = \"{family}-unicast\"",
         asn(number),
         v4(number),
-        if special == Special::Md5 { "auth-password = \"secret\"" } else { "" },
-        special == Special::Dials
+        if special == Special::Md5 { "auth-password = \"secret\"" } else { "" }
     );
     let gobgp = GoBgp::start_of(programs.clone(), host, &configuration)?;
     gobgp.change(host, parsed(fixed(special, number))?, Vec::new())?;
@@ -416,7 +416,7 @@ fn openbgpd(programs: &Programs, special: Special, number: u8, host: &Namespace)
     let more = match special {
         Special::Nothing | Special::V6 | Special::Waits => "",
         Special::Md5 => "tcp md5sig password secret",
-        Special::Dials => "passive",
+        Special::Dials => "passive\nttl-security yes",
     };
     let mut networks = String::new();
     for prefix in fixed(special, number) {
