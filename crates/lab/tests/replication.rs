@@ -7,6 +7,7 @@ mod deaths;
 mod drills;
 mod peers;
 mod stores;
+mod ways;
 
 use std::{thread, time::Duration};
 

@@ -76,6 +76,8 @@ pub struct Set<'a> {
     pub limit: Duration,
     /// The clock of redis-server can be set wrong.
     pub clock: bool,
+    /// Seconds after which a silent session with a stock router ends.
+    pub hold_time: u32,
 }
 
 impl Default for Set<'_> {
@@ -92,6 +94,7 @@ impl Default for Set<'_> {
             routes: 0,
             limit: LIMIT,
             clock: false,
+            hold_time: HOLD_TIME,
         }
     }
 }
@@ -119,7 +122,8 @@ pub struct Scene {
     pub host: Namespace,
     /// Where the proxy is.
     pub store_host: Namespace,
-    directory: Option<PathBuf>,
+    /// Where the files of a store are: a disk of its own.
+    pub directory: Option<PathBuf>,
     limit: Duration,
     routes: u32,
     /// Since when all sessions are gated, in microseconds since 1970.
@@ -168,8 +172,8 @@ impl Scene {
         join(STORE, &host, &store_host)?;
         let mut configuration = format!(
             "[router]\nid = \"10.0.0.1\"\nasn = 65000\n{}\n[bgp]\nconnect-retry = 1\n\
-             hold-time = {HOLD_TIME}\n",
-            set.router
+             hold-time = {}\n",
+            set.router, set.hold_time
         );
         configuration += &peer(
             "other",
@@ -203,6 +207,9 @@ impl Scene {
             Kind::File => {
                 let path = std::env::temp_dir().join(format!("{}-store", host.name()));
                 std::fs::create_dir_all(&path)?;
+                // A disk of its own, which somebody else may fill.
+                let mut mount = std::process::Command::new("mount");
+                output(mount.args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"]).arg(&path))?;
                 let lines = format!("kind = \"file\"\ndirectory = \"{}\"\n{}\n", path.display(), set.more);
                 directory = Some(path);
                 format!("[nonstop.store]\n{lines}")
@@ -489,7 +496,8 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if let Some(directory) = &self.directory {
-            let _ = std::fs::remove_dir_all(directory);
+            let _ = std::process::Command::new("umount").arg("--lazy").arg(directory).status();
+            let _ = std::fs::remove_dir(directory);
         }
     }
 }
@@ -523,14 +531,16 @@ pub fn table_of_paths(count: u32) -> Table {
     table
 }
 
-/// A counter of `TcpExt` of a host.
+/// A counter of TCP or IP of a host, by its name in `/proc/net/netstat` or `/proc/net/snmp`.
 ///
 /// # Errors
 /// It is not counted.
 pub fn counter(host: &Namespace, name: &str) -> Result<u64> {
-    let text = output(host.command("cat").arg("/proc/net/netstat"))?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
-    let (names, values) = (lines.next().context("names")?, lines.next().context("values")?);
-    let found = names.split(' ').zip(values.split(' ')).find(|(found, _)| *found == name);
+    let text = output(host.command("cat").args(["/proc/net/netstat", "/proc/net/snmp"]))?;
+    let lines: Vec<_> = text.lines().collect();
+    let pairs = lines.as_chunks::<2>().0.iter();
+    let found = pairs
+        .flat_map(|[names, values]| names.split(' ').zip(values.split(' ')))
+        .find(|(found, _)| *found == name);
     Ok(found.context("it is counted")?.1.parse()?)
 }

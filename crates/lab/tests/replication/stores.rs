@@ -1,12 +1,20 @@
 //! What may happen to a store: nothing leaves meanwhile that it does not have, and all goes on afterwards.
 
-use std::{thread, time::Duration};
+use std::{
+    fs::{self, File},
+    io::{ErrorKind, Write},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     drill::time::now,
     redis::sentinel::Pair,
-    replication::scene::{LIMIT, Scene, Set, store_address},
+    replication::{
+        scene::{Kind, LIMIT, Scene, Set, store_address},
+        stock::Special,
+    },
     router::Files,
     wait,
 };
@@ -62,7 +70,7 @@ fn a_wrong_password_is_named_and_the_right_one_protects() -> Result<()> {
     const SAYS: &str = "the store knows no such user and password";
     let shown = scene.until_protected("beginning", LIMIT)?;
     ensure!(shown.replace('+', " ").contains(SAYS), "{shown}");
-    let configuration = std::fs::read_to_string(scene.router.configuration())?;
+    let configuration = fs::read_to_string(scene.router.configuration())?;
     scene.router.reload_with_files(&configuration, &password("first"))?;
     scene.until_gated()?;
     let version = scene.churn(SECOND / 2, 0)?;
@@ -94,6 +102,33 @@ fn a_store_that_refuses_is_waited_for() -> Result<()> {
     let version = hold(&scene, version, says, || scene.redis_cli(&["EVAL", all, "0"]).map(drop))?;
     scene.redis_cli(&["FLUSHALL"])?;
     mended(&scene, version).map(drop)
+}
+
+/// Somebody else fills the disk of a store of files, and makes room again.
+#[test]
+fn a_disk_that_is_full_is_waited_for() -> Result<()> {
+    let scene = Scene::start(Kind::File, &[Special::Waits], "")?;
+    let version = scene.churn(SECOND / 2, 0)?;
+    scene.settle(version)?;
+    let filler = scene.directory.as_ref().context("a directory")?.join("filler");
+    let mut file = File::create(&filler)?;
+    let full = loop {
+        if let Err(error) = file.write_all(&[0; 4096]) {
+            break error;
+        }
+    };
+    ensure!(full.kind() == ErrorKind::StorageFull, "{full}");
+    // What has been begun of a page is written to its end.
+    let version = scene.churn(SECOND, version)?;
+    scene.until_protected("waiting", LIMIT)?;
+    let version = hold(&scene, version, "No space left on device", || Ok(()))?;
+    drop(file);
+    fs::remove_file(filler)?;
+    // Nobody reads what goes to a file: that all has come, and was acknowledged, says the rest.
+    scene.until_protected("full", LIMIT)?;
+    let version = scene.churn(SECOND / 2, version)?;
+    scene.settle(version)?;
+    scene.ensure_quiet()
 }
 
 /// What goes to the store is lost on the way, then what comes from it.
