@@ -197,12 +197,14 @@ pub fn send_again(socket: impl AsFd, mut octets: &[u8]) -> io::Result<usize> {
     Ok(all - octets.len())
 }
 
-/// From now on a socket that was restored is like any other.
+/// From now on a socket that was restored is like any other. Others may listen at its port, with `SO_REUSEADDR`.
 ///
 /// # Errors
 /// Those of `setsockopt`.
 pub fn release(socket: impl AsFd) -> io::Result<()> {
-    set(socket, libc::TCP_REPAIR, OFF)
+    set(&socket, libc::TCP_REPAIR, OFF)?;
+    // With repair the kernel takes that away, too.
+    Ok(sockopt::set_socket_reuseaddr(socket, true)?)
 }
 
 /// Takes a connection out of its socket: where it is. The socket is only to be closed: that says nothing to the peer.
@@ -295,6 +297,9 @@ mod tests {
             assert!(is_under_way(&ours).expect("a socket"));
             release(&ours).expect("released");
             assert!(!is_under_way(&ours).expect("a socket"));
+            if !dialled {
+                TcpListener::bind(place.local).expect("a listener beside it");
+            }
             talk(&mut ours, &mut theirs);
             let now = super::agreed(&ours).expect("a connection");
             assert_eq!((now.selective, now.scales), (agreed.selective, agreed.scales));

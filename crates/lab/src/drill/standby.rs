@@ -397,6 +397,7 @@ impl<'a> Drill<'a> {
         self.scene.peers.settle()?;
         self.scene.peers.ensure_quiet()?;
         self.scene.until_protected()?;
+        self.scene.until_listens()?;
         let first = |of: fn(&judge::Judge) -> Option<u64>| {
             (0..self.scene.peers.judges()).filter_map(|peer| of(&self.scene.peers.judge(peer))).min()
         };

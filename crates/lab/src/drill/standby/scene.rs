@@ -22,7 +22,7 @@ use crate::{
         replication::epoch_in,
         time::{micros, now},
     },
-    netns::Namespace,
+    netns::{Namespace, output},
     redis::{PORT, Redis},
     replication::stock::Special,
     router::{self, Files, Router},
@@ -408,6 +408,20 @@ impl Scene {
         };
         self.dead.push((std::mem::replace(&mut self.router, next), gone));
         Ok(at)
+    }
+
+    /// Waits until new sessions can begin: the router listens beside the connections that were made again.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn until_listens(&self) -> Result<()> {
+        let host = self.hosts.router.as_ref().context("a host")?;
+        wait::until("listening sockets", SETTLING, || {
+            let all = output(host.command("ss").args(["-Hltn", "sport = :179"]));
+            let all = all.map_err(|error| error.to_string())?;
+            if all.contains("0.0.0.0:179") && all.contains("[::]:179") { Ok(()) } else { Err(all) }
+        })
+        .with_context(|| self.router.log_tail())
     }
 
     /// How many routes the kernel has too many or too few of.
