@@ -16,6 +16,8 @@ use crate::{netns::Namespace, wait};
 
 /// Time between two packets.
 const PACE: Duration = Duration::from_millis(1);
+/// At its end traffic goes on until a packet arrives, but not longer.
+const MENDED: Duration = Duration::from_secs(30);
 /// How long the last packets may be under way.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -58,7 +60,7 @@ impl Traffic {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Ends it.
+    /// Ends it when packets arrive.
     pub fn end(mut self) -> Count {
         self.join().unwrap_or_default()
     }
@@ -80,14 +82,22 @@ const FIRST: u64 = 0;
 
 fn run(source: &UdpSocket, target: &UdpSocket, to: SocketAddr, stop: &AtomicBool) -> Count {
     let (mut count, mut arrivals, start) = (Count::default(), Arrivals::default(), Instant::now());
-    while !stop.load(Ordering::Relaxed) {
+    let send = |count: &mut Count, arrivals: &mut Arrivals| {
         let at = start.elapsed().as_micros() as u64;
         if source.send_to(&packet(count.sent + 1, at), to).is_ok() {
             count.sent += 1;
         }
         std::thread::sleep(PACE);
         arrivals.take(target);
+    };
+    while !stop.load(Ordering::Relaxed) {
+        send(&mut count, &mut arrivals);
     }
+    let (last, limit) = (count.sent, Instant::now() + MENDED);
+    while arrivals.last.0 < last && Instant::now() < limit {
+        send(&mut count, &mut arrivals);
+    }
+    arrivals.end(last, start.elapsed().as_micros() as u64);
     let end = Instant::now() + LAST;
     while arrivals.received < count.sent && Instant::now() < end {
         std::thread::sleep(PACE);
@@ -123,6 +133,13 @@ impl Arrivals {
         }
     }
 
+    /// Nothing is sent any more. Since the last one that arrived nothing has, if it was before this one.
+    fn end(&mut self, number: u64, at: u64) {
+        if self.last.0 < number {
+            self.gap = self.gap.max(at - self.last.1);
+        }
+    }
+
     fn arrived(&mut self, number: u64, at: u64) {
         self.received += 1;
         let (last, before) = self.last;
@@ -147,5 +164,10 @@ mod tests {
         // Late in sending is not lost.
         arrivals.arrived(14, 60_000);
         assert_eq!(arrivals.gap, 7000);
+        arrivals.end(14, 90_000);
+        assert_eq!(arrivals.gap, 7000);
+        // Nothing comes any more.
+        arrivals.end(20, 90_000);
+        assert_eq!(arrivals.gap, 30_000);
     }
 }
