@@ -45,6 +45,8 @@ use crate::{
 const SLOTS: usize = 4096;
 /// How often a standby says that it waits, and configurations are compared.
 const WAITING: Duration = Duration::from_secs(1);
+/// For how long a standby may be configured differently before that is logged.
+const TAKING: Duration = Duration::from_secs(5);
 /// For how long sessions that are to end may say so to their peers.
 const GOODBYE: Duration = Duration::from_secs(3);
 
@@ -115,6 +117,8 @@ pub(crate) struct Engine {
     compared_at: Option<Instant>,
     /// That they differ was said.
     has_said_other: bool,
+    /// Since when it is configured differently.
+    differs_since: Option<Instant>,
     /// When the reader of the store has heard something.
     heard_at: Option<Instant>,
     /// Sessions of another router that go on here, and those that could not.
@@ -199,6 +203,7 @@ impl Engine {
             has_said: Has::default(),
             compared_at: None,
             has_said_other: false,
+            differs_since: None,
             heard_at: None,
             sessions_restored: (0, 0),
         }
@@ -397,13 +402,16 @@ impl Engine {
             false => holder.filter(|_| self.standing.is_standby && self.sharing.next().is_none()),
         };
         let differs = other.is_some_and(|other| other != self.sharing.runs());
-        if differs && !std::mem::replace(&mut self.has_said_other, differs) {
+        // Whoever takes a commit differs for a moment.
+        self.differs_since = differs.then(|| self.differs_since.unwrap_or(now));
+        let lasts = self.differs_since.is_some_and(|since| now.duration_since(since) >= TAKING);
+        if lasts && !self.has_said_other {
             warn!(
                 event = "standby-differs",
                 "the standby and the router that has the sessions are configured differently: sessions may not go on"
             );
         }
-        self.has_said_other = differs;
+        self.has_said_other = lasts;
     }
 
     /// What this router is to take of the one that has the sessions, or has had them. One that has them takes nothing.

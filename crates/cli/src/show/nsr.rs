@@ -199,12 +199,13 @@ fn write_store(
 ) -> io::Result<()> {
     writeln!(out)?;
     let server = if store.server.is_empty() { String::new() } else { format!(" at {}", store.server) };
-    let lease = if store.lease { format!("epoch {}", store.epoch) } else { "no lease".to_owned() };
-    writeln!(
-        out,
-        "Store: {}{server}, protection {}, {}, {lease}",
-        store.store, store.protection, store.phase
-    )?;
+    let store_is = match (store.role.as_str(), store.lease) {
+        // It reads what another router writes.
+        ("standby", _) => "the router with the sessions writes it".to_owned(),
+        (_, true) => format!("protection {}, {}, epoch {}", store.protection, store.phase, store.epoch),
+        (_, false) => format!("protection {}, {}, no lease", store.protection, store.phase),
+    };
+    writeln!(out, "Store: {}{server}, {store_is}", store.store)?;
     writeln!(out, "Role: {}", role(store))?;
     if let Some(standby) = standby(store) {
         writeln!(out, "{standby}")?;

@@ -167,6 +167,24 @@ fn a_router_that_has_lost_the_sessions_waits_for_nobody_and_takes_nothing_that_i
 }
 
 #[test]
+fn another_configuration_is_logged_when_it_lasts() {
+    let mut world = World::new(&[""]);
+    let mut standby = next_router(&world);
+    standby.set_standby(true);
+    // Without a key nothing is shared.
+    standby.sharing.set_running(stored::Configuration { number: 4, ..Default::default() });
+    world.engine.sharing.set_running(stored::Configuration { number: 5, ..Default::default() });
+    world.settle();
+    for (seconds, has_said) in [(1, false), (3, false), (5, false), (6, true), (7, true)] {
+        turns(&mut standby, world.now + Duration::from_secs(seconds));
+        assert_eq!(standby.has_said_other, has_said, "{seconds}");
+    }
+    standby.sharing.set_running(stored::Configuration { number: 5, ..Default::default() });
+    turns(&mut standby, world.now + Duration::from_secs(8));
+    assert!(!standby.has_said_other);
+}
+
+#[test]
 fn a_standby_that_takes_over_is_configured_as_the_other_router_was_before_sessions_are_made() {
     for (is_standby, patience) in [(true, ADOPTING), (false, Duration::ZERO)] {
         let mut world = World::new(&[""]);
