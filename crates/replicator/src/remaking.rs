@@ -42,8 +42,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 const GATE_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether a log that was put is here.
 const STEP: Duration = Duration::from_millis(1);
-/// Timestamps are ahead of those that the peer has seen, whatever the clocks of two hosts say (RFC 7323 section 5.3).
-const AHEAD: u32 = 1000;
+/// Timestamps are ahead of those that the peer has seen, in milliseconds, also where the clock of the next router is behind by
+/// less, or was set back: the peer drops older ones (PAWS, RFC 7323 section 5.3).
+const AHEAD: u32 = 600_000;
 /// A socket whose session has agreed on no hold time is kept for so long.
 const WITHOUT_HOLD_TIME: Duration = Duration::from_secs(90);
 /// Sockets that are released with one call.
@@ -259,7 +260,8 @@ impl Tasks {
     ) -> Result<Made, XrlError> {
         let missing = || XrlError::not_found("the store does not say how its connection is made again");
         let socket = restored.socket.as_ref().ok_or_else(missing)?;
-        let request = request(socket, restored);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let request = request(socket, restored, u64::try_from(now).unwrap_or(u64::MAX));
         let ends = (
             end(&request.local_address, request.local_port),
             end(&request.remote_address, request.remote_port),
@@ -373,9 +375,8 @@ fn end(octets: &[u8], port: u32) -> Option<std::net::SocketAddr> {
 }
 
 /// The socket goes on at these offsets: sequence numbers are those of offset 0, and count octets.
-fn request(socket: &Socket, restored: &Restored) -> RestoreRequest {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let passed = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(socket.unix_milliseconds);
+fn request(socket: &Socket, restored: &Restored, unix_milliseconds: u64) -> RestoreRequest {
+    let passed = unix_milliseconds.saturating_sub(socket.unix_milliseconds);
     let ahead = |timestamp: u32| timestamp.wrapping_add(passed as u32).wrapping_add(AHEAD);
     RestoreRequest {
         local_address: socket.local_address.clone(),
@@ -390,5 +391,35 @@ fn request(socket: &Socket, restored: &Restored) -> RestoreRequest {
         scale_ours: socket.scale_ours,
         timestamp: socket.timestamp.map(ahead),
         window: socket.window,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_ahead_whatever_a_clock_says_and_wrap() {
+        const MINUTE: u64 = 60_000;
+        let restored =
+            Restored { was: SessionId(1), id: SessionId(1), received: 7, socket: None, unacknowledged: 5..9 };
+        // What passed, how far the clock of the next router is behind, and where the timestamps are.
+        for (passed, behind, first) in
+            [(0, 0, 1), (60 * MINUTE, 9 * MINUTE, 1), (MINUTE, 5 * MINUTE, 1), (60 * MINUTE, 0, u32::MAX - 5)]
+        {
+            let (written, sent_zero, received_zero) = (1 << 40, u32::MAX, 3);
+            let socket = Socket {
+                timestamp: Some(first),
+                unix_milliseconds: written,
+                sent_zero,
+                received_zero,
+                ..Socket::default()
+            };
+            let request = request(&socket, &restored, written + passed - behind);
+            let seen = first.wrapping_add(passed as u32);
+            let ahead = request.timestamp.expect("one").wrapping_sub(seen);
+            assert!((1..1 << 30).contains(&ahead), "{passed} {behind}: {ahead}");
+            assert_eq!((request.send, request.receive), (4, 10));
+        }
     }
 }
