@@ -247,7 +247,7 @@ pub fn standby(kind: Kind, options: &Options) -> Result<Report> {
         }
         if let Err(error) = drill.round() {
             drill.report.faults.push(format!("death {number}: {error:#}"));
-            eprintln!("{}", drill.scene.router.log_tail());
+            eprintln!("{}", drill.scene.logs());
             break;
         }
         println!("death {number} of {}: {}", options.rounds, drill.last);

@@ -26,6 +26,8 @@ pub(super) const ADOPTING: Duration = Duration::from_secs(2);
 pub(super) enum Restoring {
     /// It is not known whether there are any.
     Undecided,
+    /// They are in the store, if there are any: `bgp` of this router has none of its own.
+    Wanted,
     /// They are read.
     Reading(Box<Reading>),
     /// They have been: logs and sockets are to be made of them.
@@ -214,6 +216,10 @@ impl Engine {
                 self.restoring = Restoring::Over;
                 return false;
             }
+            // Once: the log of stand-ins may be told of for a while after they have gone.
+            self.restoring = Restoring::Wanted;
+        }
+        if matches!(self.restoring, Restoring::Wanted) {
             self.begin_reading();
         }
         let since = *self.heard_at.get_or_insert(now);
@@ -226,7 +232,8 @@ impl Engine {
                 has_asked = true;
             }
         }
-        let is_reading = matches!(self.restoring, Restoring::Undecided | Restoring::Reading(_));
+        let is_reading =
+            matches!(self.restoring, Restoring::Undecided | Restoring::Wanted | Restoring::Reading(_));
         let limit = self.store_timeout();
         let limit = if self.standing.is_standby { limit } else { limit.min(PATIENCE) };
         if is_reading && now.duration_since(since) >= limit {
@@ -283,7 +290,7 @@ impl Engine {
     /// The way to the store has ended: what was not read is read again.
     pub(super) fn read_again(&mut self) {
         if matches!(self.restoring, Restoring::Reading(_)) {
-            self.restoring = Restoring::Undecided;
+            self.restoring = Restoring::Wanted;
         }
     }
 

@@ -424,6 +424,15 @@ impl Scene {
         .with_context(|| self.router.log_tail())
     }
 
+    /// What the last router that died has logged in the end, and all that the one after it has, but for a session that does not
+    /// come up.
+    pub fn logs(&self) -> String {
+        let dead: String = self.dead.iter().map(|(router, _)| router.log_tail() + "\n").collect();
+        let log = self.router.log();
+        let lines: Vec<_> = log.lines().filter(|line| !line.contains("\"session-failed\"")).collect();
+        format!("{dead}{}", lines.join("\n"))
+    }
+
     /// How many routes the kernel has too many or too few of.
     ///
     /// # Errors

@@ -78,6 +78,34 @@ fn a_way_that_ends_while_it_is_read_is_read_again() {
 }
 
 #[test]
+fn what_the_keeper_had_of_stand_ins_is_no_log_of_this_router() {
+    for answers in [0, 1, 3] {
+        let mut world = World::new(&[""]);
+        world.session(0);
+        world.settle();
+        let mut standby = next_router(&world);
+        standby.set_standby(true);
+        standby.kept("log", 7);
+        standby.has_stand_ins = true;
+        turns(&mut standby, world.now);
+        world.engine.lease.as_mut().expect("held").release();
+        // The store answers late, and the keeper has not said yet that the log is gone.
+        world.answers(Some(answers));
+        turns(&mut standby, world.now);
+        standby.has_stand_ins = false;
+        turns(&mut standby, world.now);
+        assert_eq!((standby.role(), standby.is_ready()), ("restoring", false));
+        if answers == 3 {
+            standby.reconnect(None, world.now);
+        }
+        world.answers(None);
+        turns(&mut standby, world.now);
+        let read = standby.take_read(world.now).expect("all is read");
+        assert_eq!(read.tables().expect("whole")[0].sessions.len(), 1);
+    }
+}
+
+#[test]
 fn a_standby_takes_what_another_router_has_had() {
     let mut world = World::new(&[""]);
     let mut standby = next_router(&world);
