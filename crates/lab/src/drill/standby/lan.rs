@@ -111,16 +111,23 @@ impl Lan {
         Ok((host, Shaper::start([far, near], way, seed)?))
     }
 
-    /// Nothing reaches a host any more, or comes from it. Its kernel does not notice, so it does no work for routes that go
-    /// nowhere: what it does holds up all hosts of this machine.
+    /// Where a host is joined.
     ///
     /// # Errors
-    /// It has no port.
-    pub fn cut(&self, host: &Namespace) -> Result<()> {
+    /// It is not.
+    pub fn port(&self, host: &Namespace) -> Result<String> {
         let number = &links(host, &["show", INTERFACE])?[0]["link_index"];
         let ports = links(&self.switch, &["show"])?;
         let port = ports.as_array().and_then(|all| all.iter().find(|port| &port["ifindex"] == number));
-        let port = port.and_then(|port| port["ifname"].as_str()).context("a port of the switch")?;
+        Ok(port.and_then(|port| port["ifname"].as_str()).context("a port of the switch")?.to_owned())
+    }
+
+    /// Nothing reaches the host at a port any more, or comes from it. Its kernel does not notice, so it does no work for routes
+    /// that go nowhere: what it does holds up all hosts of this machine.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub fn cut(&self, port: &str) -> Result<()> {
         self.switch.ip(&["link", "set", port, "nomaster"]).map(drop)
     }
 

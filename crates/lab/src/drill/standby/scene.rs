@@ -380,7 +380,10 @@ impl Scene {
     /// Kills the router, with its host if that is what the drill is about, and lets the next one begin.
     fn kill(&mut self, others: &[Pid]) -> Result<u64> {
         let host = self.hosts.router.as_ref().context("a host")?;
-        let dead: Option<Mac> = if self.kind == Kind::Container { Some(mac(host)?) } else { None };
+        let (dead, port): (Option<Mac>, _) = match self.kind {
+            Kind::Container => (Some(mac(host)?), Some(self.hosts.lan.port(host)?)),
+            Kind::Keeper => (None, None),
+        };
         let at = now();
         if dead.is_some() {
             // The next one may begin before this one is gone altogether.
@@ -388,8 +391,8 @@ impl Scene {
         }
         self.router.kill_all(others)?;
         let mut gone = None;
-        if self.kind == Kind::Container {
-            self.hosts.lan.cut(host)?;
+        if let Some(port) = port {
+            self.hosts.lan.cut(&port)?;
             gone = std::mem::replace(&mut self.hosts.router, self.hosts.other.take());
         }
         self.router.wait_gone()?;
