@@ -133,13 +133,14 @@ fn bird() -> String {
                local {own} as {ROUTER_AS}; neighbor {far} as {};
                connect delay time 1; connect retry time 1; error wait time 1, 2;
                hold time {HOLD_TIME}; graceful restart off;
-               {} {}
+               {} {} {}
                {families}
              }}\n",
             neighbor.name,
             asn(neighbor.number),
             if neighbor.special == Special::Md5 { "password \"secret\";" } else { "" },
             if neighbor.is_waited_for() { "passive yes;" } else { "" },
+            if neighbor.special == Special::Dials { "ttl security on;" } else { "" },
         );
     }
     text
@@ -160,6 +161,9 @@ fn frr() -> String {
         );
         if neighbor.special == Special::Md5 {
             session += &format!("neighbor {far} password secret\n");
+        }
+        if neighbor.special == Special::Dials {
+            session += &format!("neighbor {far} ttl-security hops 1\n");
         }
         if neighbor.is_waited_for() {
             session += &format!("neighbor {far} passive\n");
@@ -198,12 +202,16 @@ fn gobgp() -> String {
              connect-retry = 1
              hold-time = {HOLD_TIME}
              keepalive-interval = 10
+             [neighbors.ttl-security.config]
+             enabled = {}
+             ttl-min = 255
              [neighbors.transport.config]
              local-address = \"{}\"
              passive-mode = {}\n",
             address(neighbor.special, neighbor.number),
             asn(neighbor.number),
             if neighbor.special == Special::Md5 { "auth-password = \"secret\"" } else { "" },
+            neighbor.special == Special::Dials,
             service(neighbor.is_v6()),
             neighbor.is_waited_for()
         );
