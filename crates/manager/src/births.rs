@@ -42,7 +42,8 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
         return;
     }
     wait(&manager, name, pid).await;
-    if !manager.supervisor.borrow().is_alive(name, pid) {
+    let is_alive = || manager.supervisor.borrow().is_alive(name, pid);
+    if !is_alive() {
         // The next one of that name waits by itself.
         return;
     }
@@ -50,8 +51,8 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
     // It did not answer before.
     let mut is_doubtful = false;
     loop {
-        let result = configure::tell_all(&manager, name).await;
-        if !manager.supervisor.borrow().is_alive(name, pid) {
+        let result = configure::tell_all(&manager, name, is_alive).await;
+        if !is_alive() {
             return;
         }
         match result {
@@ -65,7 +66,7 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
             // It has died, most likely: its end is told in a moment, and that is what there is to say of it.
             Err(error) if is_gone(&error) && !std::mem::replace(&mut is_doubtful, true) => {
                 let ended = async {
-                    while manager.supervisor.borrow().is_alive(name, pid) {
+                    while is_alive() {
                         manager.ended.notified().await;
                     }
                 };

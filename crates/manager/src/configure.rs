@@ -142,14 +142,24 @@ async fn give(files: FilesToGive, channel: &Channel, manager: &Manager) -> Resul
 
 /// Tells a process all of its configuration. A VRF that refuses its part, or does not answer, keeps no other from theirs.
 ///
+/// A process is found by its name: `is_it` says, before each message, whether it is still the one that may have it, and not the
+/// next one of that name, which may have to wait.
+///
 /// # Errors
 /// Of the process itself, which then has no VRFs to be told; or of the first VRF, when all have been told.
-pub(crate) async fn tell_all(manager: &Manager, process: &str) -> Result<(), XrlError> {
+pub(crate) async fn tell_all(
+    manager: &Manager,
+    process: &str,
+    is_it: impl Fn() -> bool,
+) -> Result<(), XrlError> {
     let mut all = VecDeque::from(all(manager, process).await?);
     let mut result = Ok(());
     while let Some(vrf) = all.front().map(|message| message.vrf.clone()) {
         let told = async {
             while let Some(message) = all.pop_front_if(|message| message.vrf == vrf) {
+                if !is_it() {
+                    return Err(XrlError::unavailable("it has ended"));
+                }
                 tell(manager, process, message).await?;
             }
             Ok(())

@@ -135,7 +135,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         spawn_task(share::taking::follow(Rc::clone(&manager), name));
     }
     if !manager.config().rib.enabled {
-        configure::tell_all(&manager, "manager")
+        configure::tell_all(&manager, "manager", || true)
             .await
             .context("configuring the sockets that the manager opens")?;
     }
