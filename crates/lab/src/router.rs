@@ -36,6 +36,33 @@ fn write(directory: &Path, files: &Files) -> Result<()> {
     files.iter().try_for_each(|(name, contents)| Ok(fs::write(directory.join(name), contents)?))
 }
 
+/// Where the file of the lease is that several routers share; removed when dropped.
+#[derive(Debug)]
+pub struct LeaseDirectory(PathBuf);
+
+impl LeaseDirectory {
+    /// A directory with a name that no other one of this process has.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(name: &str) -> Result<Self> {
+        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        Ok(Self(directory))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LeaseDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A directory with the configuration in it, and other files.

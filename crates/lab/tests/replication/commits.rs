@@ -1,34 +1,17 @@
 //! A commit at the router that has the sessions, and its standby.
 
-use std::{fs, path::PathBuf, thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
     netns::Namespace,
     redis::{PORT, Redis},
     replication::scene::LIMIT,
-    router::{Files, Router, binary},
+    router::{Files, LeaseDirectory, Router, binary},
     wait,
 };
 
 const KEY: &str = "a secret of both routers\n";
-
-/// The lock file of both is here; removed when dropped.
-struct LeaseDirectory(PathBuf);
-
-impl LeaseDirectory {
-    fn new(name: &str) -> Result<Self> {
-        let directory = std::env::temp_dir().join(format!("holdfast-lab-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory)?;
-        Ok(Self(directory))
-    }
-}
-
-impl Drop for LeaseDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 struct Scene {
     primary: Router,
@@ -44,7 +27,7 @@ impl Scene {
         let (host, lease) = (Namespace::new(name)?, LeaseDirectory::new(name)?);
         let redis = Redis::start(Some(&host), &[])?;
         let launch = |own: &str, key: &str, more: &[&str]| {
-            let directory = lease.0.display();
+            let directory = lease.path().display();
             let configuration = format!(
                 "[router]\nid = \"10.0.0.1\"\nasn = 65001\n{own}\n\
                  [nonstop.store]\nkind = \"redis\"\naddresses = [\"127.0.0.1:{PORT}\"]\nkey-file = \"store.key\"\n\

@@ -5,7 +5,7 @@
 //!  peer ──2─────┘ └────4── standby      of 1,400 octets at most
 //! ```
 
-use std::{fmt::Write, fs, path::PathBuf};
+use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{
@@ -13,7 +13,7 @@ use holdfast_lab::{
     peers::Bird,
     redis::{PORT, Redis},
     replication::scene::{LIMIT, counter},
-    router::{Files, Router, binary},
+    router::{Files, LeaseDirectory, Router, binary},
     topology::{Side, join, v4},
     wait,
 };
@@ -24,15 +24,6 @@ const SERVICE: &str = "10.9.9.9";
 const NARROW: &str = "1400";
 /// Routes of a peer at first, and in the end.
 const ROUTES: [u32; 2] = [5000, 10_000];
-
-/// The lock file of both is here; removed when dropped.
-struct LeaseDirectory(PathBuf);
-
-impl Drop for LeaseDirectory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn announced(network: u8, count: u32) -> String {
     let mut text = String::new();
@@ -101,11 +92,9 @@ fn sessions_go_on_where_the_way_to_the_standby_is_narrower() -> Result<()> {
     };
     lead(3)?;
     let _redis = Redis::start(Some(&middle), &[])?;
-    let lease =
-        LeaseDirectory(std::env::temp_dir().join(format!("holdfast-lab-{}-ways", std::process::id())));
-    fs::create_dir_all(&lease.0)?;
+    let lease = LeaseDirectory::new("ways")?;
     let launch = |at: usize, more: &[&str]| {
-        let text = configuration(at as u8 + 3, lease.0.to_str().context("a path that is text")?);
+        let text = configuration(at as u8 + 3, lease.path().to_str().context("a path that is text")?);
         Router::launch(&binary()?, &routers[at], &text, &Files::new(), more)
     };
     let mut router = launch(0, &[])?;

@@ -25,7 +25,7 @@ use crate::{
     netns::{Namespace, output},
     redis::{PORT, Redis},
     replication::stock::Special,
-    router::{self, Files, Router},
+    router::{self, Files, LeaseDirectory, Router},
     traffic::Traffic,
     wait,
 };
@@ -125,7 +125,7 @@ impl Hosts {
             }
             (Some(image), None) => {
                 let make_ready = |host: &Namespace| self.lan.join(host, number).map(drop);
-                let (lease, files) = (&self.lease.0, &self.files);
+                let (lease, files) = (self.lease.path(), &self.files);
                 let launched = Router::launch_contained(image, configuration, files, lease, more, make_ready);
                 let (router, host) = launched?;
                 self.new_number();
@@ -190,9 +190,8 @@ impl Scene {
         sender.ip(&["route", "add", "default", "via", &v4(SERVICE).to_string()])?;
         let target = destination(options.routes);
         feeder_host.ip(&["address", "add", &format!("{target}/32"), "dev", "lo"])?;
-        let lease = std::env::temp_dir().join(format!("holdfast-lab-{}-lease", std::process::id()));
-        std::fs::create_dir_all(&lease)?;
-        let configuration = configuration(lease.to_str().context("a path that is text")?, options);
+        let lease = LeaseDirectory::new("lease")?;
+        let configuration = configuration(lease.path().to_str().context("a path that is text")?, options);
         let mut hosts = Hosts {
             router: None,
             other: None,
@@ -205,7 +204,7 @@ impl Scene {
                 Engine::Netns => None,
                 Engine::Docker => Some(Image::new(&router::binary()?)?),
             },
-            lease: LeaseDirectory(lease),
+            lease,
             files: Files::from([("store.key".to_owned(), "a secret of both routers\n".to_owned())]),
             other_build: options.other_build.clone(),
             is_other: false,
@@ -535,14 +534,4 @@ pub(super) fn give_service(host: &Namespace) -> Result<()> {
     host.ip(&["address", "add", &format!("{}/24", v4(SERVICE)), "dev", INTERFACE])?;
     host.ip(&["address", "add", &format!("{}/64", v6(SERVICE)), "dev", INTERFACE, "nodad"])?;
     Ok(())
-}
-
-/// Where the lock file of all routers is; removed when dropped.
-#[derive(Debug)]
-struct LeaseDirectory(PathBuf);
-
-impl Drop for LeaseDirectory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
