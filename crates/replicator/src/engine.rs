@@ -119,8 +119,10 @@ pub(crate) struct Engine {
     has_said_other: bool,
     /// Since when it is configured differently.
     differs_since: Option<Instant>,
-    /// When the reader of the store has heard something.
+    /// When the reader of the store was further than ever before.
     heard_at: Option<Instant>,
+    /// Answers that it has had since it began, and the most that it ever had.
+    heard: (usize, usize),
     /// Sessions of another router that go on here, and those that could not.
     pub(crate) sessions_restored: (u32, u32),
 }
@@ -205,6 +207,7 @@ impl Engine {
             has_said_other: false,
             differs_since: None,
             heard_at: None,
+            heard: (0, 0),
             sessions_restored: (0, 0),
         }
     }
@@ -351,7 +354,7 @@ impl Engine {
                 Ok(Some(lease)) => {
                     info!(event = "lease-taken", epoch = lease.epoch(), "the lease is ours");
                     lease.set_namespace(self.namespace);
-                    self.heard_at = Some(now);
+                    (self.heard_at, self.heard) = (Some(now), (0, 0));
                     self.writer = Writer::new(lease.epoch(), random());
                     self.lease = Some(lease);
                     self.not_whole_since = Some(now);

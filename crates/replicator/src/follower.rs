@@ -21,8 +21,10 @@ const ROUND: Duration = Duration::from_millis(100);
 const SLOW_ROUND: Duration = Duration::from_millis(200);
 /// How often it looks for other sessions, and whether the generation still counts.
 const LOOK: Duration = Duration::from_secs(2);
-/// Between two readings of everything: what the processes of the standby are given is made anew each time.
+/// Between two readings of everything: what the processes of the standby are given is made anew each time. Doubled each time
+/// that it is wanted again soon, up to the most: a peer whose session comes and goes chooses nothing.
 const ANEW: Duration = Duration::from_secs(5);
+const MOST_ANEW: Duration = Duration::from_secs(60);
 /// Between two attempts to reach the store, or to find something there.
 const RETRY: Duration = Duration::from_secs(1);
 /// A store that does not answer for so long is connected to anew.
@@ -70,6 +72,8 @@ pub(crate) struct Follower {
     looked_at: Instant,
     /// When everything was read the last time.
     read_at: Option<Instant>,
+    /// How long after that it is read anew at the earliest.
+    pause: Duration,
     attempts: u32,
     orders: Vec<Order>,
 }
@@ -87,6 +91,7 @@ impl Follower {
             round_at: now,
             looked_at: now,
             read_at: None,
+            pause: ANEW,
             attempts: 0,
             orders: Vec::new(),
         }
@@ -169,21 +174,35 @@ impl Follower {
         debug!("the store that this standby follows: {why}");
         self.way = None;
         self.is_connected = false;
-        // What was read is there.
-        if !matches!(self.state, State::Making(_)) {
-            self.state = State::Pausing(now + RETRY);
-        }
+        self.state = match self.state {
+            // What was read is there.
+            State::Making(generation) => State::Making(generation),
+            // It may end again at the same place.
+            State::Reading(..) => State::Pausing(self.reads_anew_at(now).max(now + RETRY)),
+            State::Pausing(_) | State::Asking | State::Following(_) => State::Pausing(now + RETRY),
+        };
     }
 
     /// Everything is to be read again, not too soon.
     fn anew(&mut self, now: Instant) {
         let at = match self.follows {
-            Follows::Routes => self.read_at.map_or(now, |at| at + ANEW).max(now),
+            Follows::Routes => self.reads_anew_at(now),
             // Nothing is made of it that would be made anew.
             Follows::Configuration => now + SLOW_ROUND,
         };
         self.ignored = self.asked;
         self.state = State::Pausing(at);
+    }
+
+    /// When everything may be read the next time.
+    fn reads_anew_at(&mut self, now: Instant) -> Instant {
+        let Some(read_at) = self.read_at else { return now };
+        if now.duration_since(read_at) >= 2 * self.pause {
+            self.pause = ANEW;
+        }
+        let at = (read_at + self.pause).max(now);
+        self.pause = (2 * self.pause).min(MOST_ANEW);
+        at
     }
 
     fn ask(&mut self, request: &Request, now: Instant) {

@@ -237,7 +237,7 @@ impl Engine {
         let limit = self.store_timeout();
         let limit = if self.standing.is_standby { limit } else { limit.min(PATIENCE) };
         if is_reading && now.duration_since(since) >= limit {
-            error!(event = "sessions-not-restored", "the store does not answer: all sessions begin anew");
+            error!(event = "sessions-not-restored", "the store cannot be read in time: all sessions begin anew");
             self.restoring = Restoring::Over;
         }
         has_asked
@@ -246,6 +246,7 @@ impl Engine {
     fn begin_reading(&mut self) {
         // Before anything is written the store is claimed: whoever had it writes no more.
         if self.writer.phase() == Phase::Copying {
+            self.heard.0 = 0;
             self.restoring = match self.writer.counted_before() {
                 Some(generation) => Restoring::Reading(Box::new(Reading::new(generation))),
                 None => Restoring::Over,
@@ -267,7 +268,12 @@ impl Engine {
             Ok(answer) => answer,
             Err(failure) => return Err(Err(failure)),
         };
-        self.heard_at = Some(now);
+        self.heard.0 += 1;
+        if self.heard.0 > self.heard.1 {
+            // What was read already is no progress: whoever ends each connection at the same place is waited for no longer.
+            self.heard.1 = self.heard.0;
+            self.heard_at = Some(now);
+        }
         if let Err(damaged) = reading.answered(answer) {
             error!(event = "sessions-not-restored", "the store cannot be read: {damaged}");
             self.restoring = Restoring::Over;

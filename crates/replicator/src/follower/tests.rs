@@ -225,12 +225,12 @@ fn sessions_that_do_not_fit_are_tried_again_a_few_times() {
     let mut world = World::new();
     world.begins(b"x");
     for attempt in 0..=ATTEMPTS {
-        let orders = world.turns_after(ANEW);
+        let orders = world.turns_after(4 * ANEW);
         let [Order::Make(objects)] = &orders[..] else { panic!("{attempt}: {orders:?}") };
         world.follower.made(objects, &BTreeSet::new(), world.now);
     }
     assert_eq!(world.follower.word(), "following");
-    assert!(world.turns_after(ANEW).is_empty());
+    assert!(world.turns_after(4 * ANEW).is_empty());
 }
 
 #[test]
@@ -249,4 +249,37 @@ fn a_store_that_is_lost_while_sessions_are_made_is_read_again() {
     let orders = world.turns_after(2 * SILENCE);
     assert_eq!(world.opened, 2);
     world.makes(orders);
+}
+
+#[test]
+fn sessions_that_come_and_go_all_the_time_have_all_read_anew_less_and_less_often() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut world = World::new();
+    world.begins(b"x");
+    let orders = world.turns_after(RETRY);
+    world.makes(orders);
+    let (names, mut read_at, mut pauses, mut number) = (Names::new(0), world.now, Vec::new(), 100);
+    let mut flap = |world: &mut World| {
+        let [gone, new] = [number, number + 1].map(|number| names.session(SessionId(number)));
+        number += 1;
+        world.writes([Operation::Remove { name: gone }, Operation::Put { name: new, value: Vec::new() }]);
+        for order in world.turns_after(SECOND) {
+            let Order::Make(objects) = order else { continue };
+            pauses.push((world.now - read_at).as_secs());
+            read_at = world.now;
+            let sessions = objects.sessions().collect();
+            world.follower.made(&objects, &sessions, world.now);
+            // One that has nothing to follow is not followed.
+            world.follower.attempts = 0;
+        }
+        pauses.clone()
+    };
+    let pauses = (0..400).map(|_| flap(&mut world)).find(|pauses| pauses.len() == 7).expect("seven times");
+    for (pause, least) in pauses.iter().zip([5, 10, 20, 40, 60, 60, 60]) {
+        assert!((least..least + 4).contains(pause), "{pauses:?}");
+    }
+    // A calm time is forgiven.
+    world.turns_after(3 * MOST_ANEW);
+    let pauses = (0..80).map(|_| flap(&mut world)).find(|pauses| pauses.len() == 9).expect("twice more");
+    assert!((10..14).contains(&pauses[8]), "{pauses:?}");
 }

@@ -78,6 +78,26 @@ fn a_way_that_ends_while_it_is_read_is_read_again() {
 }
 
 #[test]
+fn a_way_that_ends_at_the_same_place_again_and_again_is_given_up() {
+    let mut world = World::new(&[""]);
+    world.session(0);
+    world.settle();
+    world.engine.lease.as_mut().expect("held").release();
+    let mut next = next_router(&world);
+    // What an attempt has read that others had not is progress.
+    for (milliseconds, answers, ready) in
+        [(0, 4, false), (2000, 5, false), (3000, 5, false), (4900, 4, false), (5000, 5, true)]
+    {
+        world.answers(Some(answers));
+        let now = world.now + Duration::from_millis(milliseconds);
+        next.reconnect(None, now);
+        turns(&mut next, now);
+        assert_eq!(next.is_ready(), ready, "{milliseconds}");
+        assert!(next.take_read(now).is_none());
+    }
+}
+
+#[test]
 fn what_the_keeper_had_of_stand_ins_is_no_log_of_this_router() {
     for answers in [0, 1, 3] {
         let mut world = World::new(&[""]);
