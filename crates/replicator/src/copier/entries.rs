@@ -21,17 +21,20 @@ impl<R: Shared> Copier<R> {
         view: &View,
         mut met: Option<&mut BTreeSet<EntryNumber>>,
     ) -> Result<u64, Stop> {
-        let (mut at, mut new, mut last, mut walked) = (view.passed, Vec::new(), 0, 0);
+        let (mut at, mut new, mut last, mut walked) = (view.passed, Vec::new(), 0, Vec::new());
         let mut above: Option<(EntryId, EntryNumber)> = None;
         let outcome = loop {
             let head = (at != EntryId::NONE).then(|| self.reader.entry_head(view, at)).transpose();
-            walked += 1;
-            let Some(head) = head.ok().filter(|_| walked <= MOST_ENTRIES) else { break Err(Stop::Changed) };
+            let Some(head) = head.ok().filter(|_| walked.len() < MOST_ENTRIES) else {
+                break Err((Stop::Changed, walked.len()));
+            };
             let number = head.map_or(0, |(number, _)| number.0);
             match above {
                 None => last = number,
                 // Also one that is there goes once more if there is another before it now.
-                Some((id, of)) if self.entries.get(&of) != Some(&number) => new.push((id, of, number)),
+                Some((id, of)) if self.entries.get(&of) != Some(&number) => {
+                    new.push((id, of, number, walked.len()));
+                }
                 Some(_) => {}
             }
             let Some((number, previous)) = head else { break Ok(()) };
@@ -43,30 +46,27 @@ impl<R: Shared> Copier<R> {
             if is_known {
                 break Ok(());
             }
+            walked.push(number);
             above = Some((at, number));
             at = previous;
         };
-        if let Err(stop) = outcome {
-            let walked = new.into_iter().map(|(_, number, _)| number).chain(above.map(|(_, number)| number));
-            walked.for_each(|number| {
-                met.iter_mut().for_each(|met| {
-                    met.remove(&number);
-                });
-            });
-            return Err(stop);
-        }
-        while let Some(entry) = new.pop() {
-            if let Err(stop) = self.copy_entry(batch, view, entry) {
-                // Those were met, and are not there: the next walk is not to stop at them.
-                for (_, number, _) in new.into_iter().chain([entry]) {
-                    met.iter_mut().for_each(|met| {
-                        met.remove(&number);
-                    });
-                }
-                return Err(stop);
+        let mut copy_all = || {
+            while let Some((id, number, previous, count)) = new.pop() {
+                let copied = self.copy_entry(batch, view, (id, number, previous));
+                copied.map_err(|stop| (stop, count))?;
             }
-        }
-        Ok(last)
+            Ok(())
+        };
+        let outcome = outcome.and_then(|()| copy_all());
+        outcome.map(|()| last).map_err(|(stop, count)| {
+            // The next walk is not to stop at what leads to one that is not there, whether the store has it or not.
+            if let Some(met) = met {
+                for number in &walked[..count] {
+                    met.remove(number);
+                }
+            }
+            stop
+        })
     }
 
     fn copy_entry(

@@ -44,7 +44,8 @@ enum Act {
     Snapshot(usize, Vec<usize>),
     Record(usize, u8),
     Append(usize, bool),
-    Fold,
+    /// What stands before an entry that has so many above it is written anew, as entries of these sizes.
+    Fold(usize, Vec<usize>),
     Collect,
     /// The copier fills and the store confirms a batch, which has room for so many octets.
     Copy(usize),
@@ -66,7 +67,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (which.clone(), prop::collection::vec(0..3000_usize, 0..5)).prop_map(|(which, sizes)| Act::Snapshot(which, sizes)),
         2 => (which.clone(), any::<u8>()).prop_map(|(which, value)| Act::Record(which, value)),
         6 => (0..400_usize, any::<bool>()).prop_map(|(size, new)| Act::Append(size, new)),
-        1 => Just(Act::Fold),
+        2 => (0..4_usize, prop::collection::vec(0..1500_usize, 1..5)).prop_map(|(above, sizes)| Act::Fold(above, sizes)),
         1 => Just(Act::Collect),
         12 => prop_oneof![4500..9000_usize, Just(MOST_OCTETS)].prop_map(Act::Copy),
         1 => (which, 1..3000_usize).prop_map(|(which, count)| Act::Peek(which, count)),
@@ -172,7 +173,7 @@ impl World {
                 }
             }),
             Act::Append(size, new) => self.append(size, new),
-            Act::Fold => self.fold(),
+            Act::Fold(above, sizes) => self.fold(above, &sizes),
             Act::Collect => self.collect(),
             Act::Copy(room) => {
                 self.copy(room, None);
@@ -241,15 +242,31 @@ impl World {
         }
     }
 
-    /// The list before the last entry is written as one: what it says changes for all that are behind it.
-    fn fold(&mut self) {
-        let (head, list) = (self.head, self.lists[&self.head].clone());
+    /// The list before an entry is written anew: what it says changes for all that are behind it.
+    fn fold(&mut self, above: usize, sizes: &[usize]) {
+        let behind =
+            |log: &Log<Both>, at| Some(log.entry(at).0).filter(|previous| *previous != EntryId::NONE);
+        let mut entry = self.head;
+        for _ in 0..above {
+            let Some(previous) = (entry != EntryId::NONE).then(|| behind(&self.log, entry)).flatten() else {
+                break;
+            };
+            entry = previous;
+        }
+        let list = self.lists[&entry].clone();
         let [.., last] = list[..] else { return };
-        self.count += 1;
-        let Ok(base) = self.log.append(EntryId::NONE, &self.count.to_le_bytes()) else { return };
-        self.lists.insert(base, vec![self.count]);
-        self.log.rebase(head, base);
-        let (old, new) = (list, vec![self.count, last]);
+        let (mut base, mut new) = (EntryId::NONE, Vec::new());
+        for size in sizes {
+            self.count += 1;
+            let octets = [&self.count.to_le_bytes()[..], &vec![0; *size]].concat();
+            let Ok(next) = self.log.append(base, &octets) else { return };
+            new.push(self.count);
+            self.lists.insert(next, new.clone());
+            base = next;
+        }
+        self.log.rebase(entry, base);
+        new.push(last);
+        let old = list;
         for other in self.lists.values_mut().filter(|other| other.starts_with(&old)) {
             other.splice(..old.len(), new.iter().copied());
         }

@@ -237,7 +237,10 @@ impl Engine {
         let limit = self.store_timeout();
         let limit = if self.standing.is_standby { limit } else { limit.min(PATIENCE) };
         if is_reading && now.duration_since(since) >= limit {
-            error!(event = "sessions-not-restored", "the store cannot be read in time: all sessions begin anew");
+            error!(
+                event = "sessions-not-restored",
+                "the store cannot be read in time: all sessions begin anew"
+            );
             self.restoring = Restoring::Over;
         }
         has_asked
