@@ -3,7 +3,7 @@
 use crate::{
     Full, Log, Memory, Unreadable,
     layout::checksum,
-    log::{COLLECTED, REBASED},
+    log::{BEGUN, COLLECTED, REBASED},
     store::{Kind, Store},
 };
 
@@ -96,13 +96,20 @@ impl Entries {
             last = Some(at);
             at = *next;
         }
-        self.begun += 1;
-        let block = store.claim(Kind::Entries, 0, self.begun)?;
+        let number = self.next_number(store);
+        let block = store.claim(Kind::Entries, 0, number)?;
         self.block(block).next = NONE;
         if let Some(last) = last {
             self.block(last).next = block;
         }
         Ok(self.shorten(start, block))
+    }
+
+    /// A number that no block has had, also none of a life before whose blocks are free by now.
+    fn next_number<M: Memory>(&mut self, store: &mut Store<M>) -> u64 {
+        self.begun += 1;
+        store.set_word(BEGUN, self.begun);
+        self.begun
     }
 
     /// The next entry behind one in `start` goes to `block` without a search.
@@ -168,6 +175,10 @@ impl<M: Memory> Log<M> {
     /// After recovery: `blocks`, each with its number, hold entries.
     pub(crate) fn recover_entries(&mut self, blocks: Vec<(u32, u64)>) -> Result<(), Unreadable> {
         let block = self.store.layout.block() as u32;
+        self.entries.begun = self.store.word(BEGUN);
+        if self.entries.begun > MOST_BEGUN {
+            return Err(Unreadable::Damaged("the number of the last block"));
+        }
         for (index, number) in blocks {
             if number > MOST_BEGUN {
                 return Err(Unreadable::Damaged("the number of a block"));
@@ -219,16 +230,17 @@ impl<M: Memory> Log<M> {
     fn sweep(&mut self, reached: Vec<u32>) {
         let collected = self.store.word(COLLECTED);
         self.store.set_word(COLLECTED, collected.wrapping_add(1));
-        for (at, (block, reached)) in self.entries.blocks.iter_mut().zip(reached).enumerate() {
-            if block.used != 0 && reached == 0 {
+        for (at, reached) in reached.into_iter().enumerate() {
+            let EntryBlock { used, .. } = self.entries.blocks[at];
+            if used != 0 && reached == 0 {
                 self.store.free(at as u32);
-                block.next = NONE;
-            } else if block.used != reached {
+                self.entries.blocks[at].next = NONE;
+            } else if used != reached {
                 // Other entries may come to stand where some stood that are not reached any more.
-                self.entries.begun += 1;
-                self.store.set_position(at as u32, self.entries.begun);
+                let number = self.entries.next_number(&mut self.store);
+                self.store.set_position(at as u32, number);
             }
-            block.used = reached;
+            self.entries.blocks[at].used = reached;
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) const PLACE: usize = PROCESSING + 8;
 pub(crate) const REBASED: usize = PLACE + 8;
 /// How often entries were collected: counted before any of them is freed.
 pub(crate) const COLLECTED: usize = REBASED + 8;
+/// The number of the last block of entries that was begun; 0 in a log of a build that has noted none.
+pub(crate) const BEGUN: usize = COLLECTED + 8;
 
 /// A session in the log. Never used for two sessions in one log.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -428,6 +428,34 @@ fn a_block_far_behind_the_others_is_found() {
 }
 
 #[test]
+fn an_entry_has_no_number_that_another_had_before_its_process_died() {
+    let octets = vec![0; (3 + BLOCKS) * BLOCK + BLOCKS * 276];
+    let mut log = Log::create_with_blocks(octets, 1, [7; 16], BLOCK).expect("large enough");
+    let [stays, goes] = [(); 2].map(|()| log.open(0, 0, b"first").expect("room"));
+    // Each has a block of its own, and no room in it is left.
+    let tell = |log: &mut Log<Vec<u8>>, id: SessionId| {
+        let entry = log.append(EntryId::NONE, &vec![1; log.longest_entry()]).expect("room");
+        log.push(id, &[1; 10], Some(entry)).expect("room");
+    };
+    let number = |octets: &[u8], id: SessionId| {
+        let bus = Bus { visible: octets.to_vec(), groups: VecDeque::new(), random: Random::new(1) };
+        let reader = Reader::new(Reading(Rc::new(RefCell::new(bus)))).expect("a log");
+        let view = reader.view(id).expect("it is there");
+        reader.entry_head(&view, view.passed).expect("nothing changes").0
+    };
+    tell(&mut log, stays);
+    tell(&mut log, goes);
+    let octets = log.into_memory();
+    let gone = number(&octets, goes);
+    let mut log = Log::recover(octets).expect("a log");
+    log.close(goes);
+    log.collect([]);
+    let mut log = Log::recover(log.into_memory()).expect("a log");
+    tell(&mut log, stays);
+    assert_ne!(number(&log.into_memory(), stays), gone);
+}
+
+#[test]
 fn memory_that_holds_no_log_is_refused() {
     let reading = |octets: Vec<u8>| {
         let bus = Bus { visible: octets, groups: VecDeque::new(), random: Random::new(1) };
