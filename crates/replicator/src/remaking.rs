@@ -99,7 +99,13 @@ impl Tasks {
             }
         };
         drop(objects);
-        let sessions = tables.iter().map(|table| table.sessions.len()).sum::<usize>();
+        for (table, (id, damaged)) in
+            tables.iter().flat_map(|table| table.lost.iter().map(move |lost| (table, lost)))
+        {
+            warn!(event = "session-not-restored", vrf = table.vrf, session = id.0, "the store: {damaged}");
+        }
+        let lost = tables.iter().map(|table| table.lost.len()).sum::<usize>();
+        let sessions = lost + tables.iter().map(|table| table.sessions.len()).sum::<usize>();
         match self.remake_all(tables).await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -227,7 +233,7 @@ impl Tasks {
     ) -> Result<MadeTable, XrlError> {
         let (mut log, copy, restored) = self.log(table)?;
         let fea: SocketClient = within(self.resolver.wait_for(&class("fea", &table.vrf))).await?;
-        let (mut sessions, mut not) = (Vec::new(), 0);
+        let (mut sessions, mut not) = (Vec::new(), u32::try_from(table.lost.len()).unwrap_or(u32::MAX));
         for one in restored {
             match self.remake_session(&fea, (&table.vrf, number), &log, &one, attempts).await {
                 Ok(made) => {

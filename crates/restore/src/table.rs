@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_api::stored::v1 as stored;
+use holdfast_api::{bgp::v1::HeldSession, stored::v1 as stored};
 use holdfast_nsr::SessionId;
 use holdfast_store::Name;
 use prost::Message;
@@ -68,13 +68,16 @@ pub struct Table {
     pub sessions: Vec<Session>,
     /// By number: those that a session has passed, and all before them.
     pub entries: BTreeMap<u64, Entry>,
+    /// The other sessions, each with what it lacks.
+    pub lost: Vec<(SessionId, Damaged)>,
 }
 
 impl Objects {
-    /// The tables whose logs are there. What belongs to none is left out.
+    /// The tables whose logs are there. What belongs to none is left out, and a session that lacks something is no reason to
+    /// lose those beside it.
     ///
     /// # Errors
-    /// [`Damaged`] with what is missing.
+    /// [`Damaged`] with what is missing of a log.
     pub fn tables(&self) -> Result<Vec<Table>, Damaged> {
         self.logs().map(|number| self.table(number)).collect()
     }
@@ -111,25 +114,38 @@ impl Objects {
         let sessions = ids.into_iter().filter_map(|id| self.received(&names, SessionId(id)).ok());
         let sessions =
             sessions.map(|(said, session)| Session { outgoing: (said.outgoing, Vec::new()), ..session });
-        let entries = BTreeMap::new();
-        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions: sessions.collect(), entries })
+        let (sessions, entries, lost) = (sessions.collect(), BTreeMap::new(), Vec::new());
+        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions, entries, lost })
     }
 
     fn table(&self, number: u32) -> Result<Table, Damaged> {
         let (names, (log, key, ids)) = (Names::new(number), self.log(number)?);
-        let sessions = ids.into_iter().map(|id| self.session(&names, SessionId(id)));
-        let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
-        let mut entries = BTreeMap::new();
-        for session in &sessions {
-            let mut at = session.passed;
-            // Each is looked at once, so a list has an end.
-            while at != 0 && !entries.contains_key(&at) {
-                let stored::Entry { previous, octets } = self.message(names.entry(at))?;
-                entries.insert(at, Entry { previous, octets });
-                at = previous;
+        let (mut sessions, mut entries, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
+        for id in ids.into_iter().map(SessionId) {
+            let session = self.session(&names, id);
+            match session
+                .and_then(|session| self.walk(&names, session.passed, &mut entries).map(|()| session))
+            {
+                Ok(session) => sessions.push(session),
+                Err(damaged) => lost.push((id, damaged)),
             }
         }
-        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions, entries })
+        Ok(Table { number, vrf: log.vrf, formats: log.formats, key, sessions, entries, lost })
+    }
+
+    /// Adds the entries of a list up to one that is known, or none if one is missing, or the list has no end.
+    fn walk(&self, names: &Names, mut at: u64, entries: &mut BTreeMap<u64, Entry>) -> Result<(), Damaged> {
+        let mut new = BTreeMap::new();
+        while at != 0 && !entries.contains_key(&at) {
+            let name = names.entry(at);
+            let stored::Entry { previous, octets } = self.message(name)?;
+            if new.insert(at, Entry { previous, octets }).is_some() {
+                return Err(Damaged::Senseless(name));
+            }
+            at = previous;
+        }
+        entries.append(&mut new);
+        Ok(())
     }
 
     fn session(&self, names: &Names, id: SessionId) -> Result<Session, Damaged> {
@@ -143,6 +159,7 @@ impl Objects {
         let name = names.session(id);
         let said: stored::Session = self.message(name)?;
         let record = self.value(names.record(id))?.clone();
+        HeldSession::decode(&*record).map_err(|_| Damaged::Senseless(names.record(id)))?;
         let snapshot = match said.snapshot {
             0 => Vec::new(),
             number => {

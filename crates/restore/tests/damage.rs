@@ -1,35 +1,46 @@
-//! A store that has lost something is refused, and names it.
+//! A store that has lost something is named, with the sessions that it is lost to.
 
 use holdfast_nsr::{Log, SessionId};
-use holdfast_restore::{Damaged, Names, NotRebuilt, rebuild};
+use holdfast_restore::{Damaged, Names, NotRebuilt, Table, rebuild};
 use holdfast_store::{Name, Operation};
 use prost::Message;
 
 use super::log::{FORMATS, KEY, contents, operations, read};
+
+/// The numbers of the sessions that are there, and what others lack.
+type Outcome = (Vec<u32>, Vec<(u32, Damaged)>);
+
+fn outcome(operations: Vec<Operation>) -> Result<Outcome, Damaged> {
+    let tables = read(&contents(operations)).and_then(|objects| objects.tables())?;
+    let here = tables.iter().flat_map(|table| &table.sessions).map(|session| session.id.0);
+    let lost = tables.iter().flat_map(|table| &table.lost).map(|(id, damaged)| (id.0, *damaged));
+    Ok((here.collect(), lost.collect()))
+}
 
 fn without(name: Name) -> Vec<Operation> {
     operations().into_iter().filter(|operation| operation.name() != Some(&name)).collect()
 }
 
 #[test]
-fn whatever_is_missing_is_named() {
+fn whatever_is_missing_is_named_and_the_session_beside_it_is_there() {
     let names = Names::new(4);
     let (one, two) = (SessionId(7), SessionId(9));
-    for name in [
-        names.record(one),
-        names.incoming(one),
-        names.outgoing(two),
-        names.snapshot(one, 2),
-        names.entry(10),
-        names.entry(30),
+    for (name, lost) in [
+        (names.record(one), &[7][..]),
+        (names.incoming(one), &[7]),
+        (names.outgoing(two), &[9]),
+        (names.snapshot(one, 2), &[7]),
+        (names.entry(10), &[7, 9]),
+        (names.entry(30), &[7]),
     ] {
-        let tables = read(&contents(without(name))).and_then(|objects| objects.tables());
-        assert_eq!(tables, Err(Damaged::Missing(name)));
+        let (here, missing) = outcome(without(name)).expect("there is a log");
+        let others: Vec<_> = [7, 9].into_iter().filter(|id| !lost.contains(id)).collect();
+        assert_eq!(here, others, "{name:?}");
+        assert_eq!(missing, lost.iter().map(|id| (*id, Damaged::Missing(name))).collect::<Vec<_>>());
     }
     // A session that is not named there is none, and a table neither.
-    let tables = read(&contents(without(names.session(two)))).and_then(|objects| objects.tables());
-    assert_eq!(tables.expect("whole")[0].sessions.len(), 1);
-    assert_eq!(read(&contents(without(names.log()))).and_then(|objects| objects.tables()), Ok(Vec::new()));
+    assert_eq!(outcome(without(names.session(two))), Ok((vec![7], vec![])));
+    assert_eq!(outcome(without(names.log())), Ok((vec![], vec![])));
 }
 
 #[test]
@@ -39,37 +50,53 @@ fn whatever_makes_no_sense_is_named() {
     let replaced = |name: Name, operation: Operation| {
         let mut all = without(name);
         all.push(operation);
-        read(&contents(all)).and_then(|objects| objects.tables())
+        outcome(all)
     };
     let put = |name| replaced(name, Operation::Put { name, value: vec![0xff; 3] });
-    for name in [names.log(), names.session(one), names.entry(20)] {
-        assert_eq!(put(name), Err(Damaged::Senseless(name)));
+    assert_eq!(put(names.log()), Err(Damaged::Senseless(names.log())));
+    for name in [names.session(one), names.record(one)] {
+        assert_eq!(put(name), Ok((vec![9], vec![(7, Damaged::Senseless(name))])));
     }
+    let name = names.entry(20);
+    let lost = put(name).expect("there is a log").1;
+    assert!(lost.iter().all(|(_, damaged)| *damaged == Damaged::Senseless(name)) && !lost.is_empty());
     let name = names.snapshot(one, 2);
     let octets = vec![9, 0, 0, 0, 1];
-    let tables = replaced(name, Operation::Append { name, at: 0, octets });
-    assert_eq!(tables, Err(Damaged::Senseless(name)), "half of a record");
+    let half = replaced(name, Operation::Append { name, at: 0, octets });
+    assert_eq!(half, Ok((vec![9], vec![(7, Damaged::Senseless(name))])), "half of a record");
     // Octets that begin too late, or end too early.
     for name in [names.incoming(one), names.outgoing(one)] {
-        let tables = replaced(name, Operation::Append { name, at: 1004, octets: vec![1] });
+        let late = replaced(name, Operation::Append { name, at: 1004, octets: vec![1] });
         let is_lost = name == names.incoming(one);
-        assert_eq!(tables.is_err(), is_lost, "{name:?}: what is missing was acknowledged");
+        let lost = late.expect("there is a log").1;
+        assert_eq!(!lost.is_empty(), is_lost, "{name:?}: what is missing was acknowledged");
     }
     let name = names.outgoing(one);
-    let tables = replaced(name, Operation::Append { name, at: 500, octets: vec![1; 7] });
-    assert_eq!(tables, Err(Damaged::Missing(name)));
-    let tables = put(names.record(one)).expect("records are opaque so far");
-    let mut log = Log::create(vec![0; 4 << 20], FORMATS, KEY).expect("room");
-    assert_eq!(rebuild(&tables[0], &mut log), Err(NotRebuilt::Record(one)));
+    let early = replaced(name, Operation::Append { name, at: 500, octets: vec![1; 7] });
+    assert_eq!(early, Ok((vec![9], vec![(7, Damaged::Missing(name))])));
 }
 
 #[test]
-fn a_list_without_an_end_is_refused() {
+fn a_list_without_an_end_is_lost() {
     let name = Names::new(4).entry(10);
     let entry = holdfast_api::stored::v1::Entry { previous: 30, octets: Vec::new() };
     let mut all = without(name);
     all.push(Operation::Put { name, value: entry.encode_to_vec() });
-    let tables = read(&contents(all)).and_then(|objects| objects.tables()).expect("each is there");
-    let mut log = Log::create(vec![0; 4 << 20], FORMATS, KEY).expect("room");
-    assert_eq!(rebuild(&tables[0], &mut log), Err(NotRebuilt::Entries(SessionId(7))));
+    let (here, lost) = outcome(all).expect("there is a log");
+    assert!(here.is_empty() && lost.iter().all(|(_, damaged)| matches!(damaged, Damaged::Senseless(_))));
+}
+
+#[test]
+fn a_table_that_makes_no_sense_becomes_no_log() {
+    let tables = read(&contents(operations())).and_then(|objects| objects.tables()).expect("whole");
+    let refused = |change: &dyn Fn(&mut Table)| {
+        let mut table = tables[0].clone();
+        change(&mut table);
+        let mut log = Log::create(vec![0; 4 << 20], FORMATS, KEY).expect("room");
+        rebuild(&table, &mut log)
+    };
+    let record = refused(&|table| table.sessions[0].record = vec![0xff; 3]);
+    assert_eq!(record, Err(NotRebuilt::Record(SessionId(7))));
+    let circle = refused(&|table| table.entries.get_mut(&10).expect("there").previous = 30);
+    assert_eq!(circle, Err(NotRebuilt::Entries(SessionId(7))));
 }
