@@ -6,11 +6,15 @@
 //! | connection | SYN | data, ACK | FIN | RST |
 //! |---|---|---|---|---|
 //! | unknown: no SYN was seen, and it is not older than the gate | begins one | dropped | dropped | dropped |
+//! | unknown, and all sessions are here ([`Marks::is_whole`]) | begins one | dropped | dropped | passes |
 //! | unknown, without a lease | dropped | dropped | dropped | dropped |
 //! | open, without a slot, or older than the gate | passes | passes | passes | passes; the first to make room |
 //! | gated | passes | leaves when the watermarks cover it | held until it is open | dropped |
 //! | gated, without a lease | passes | dropped | dropped | dropped |
 //! | closed | dropped | dropped | dropped | dropped |
+//!
+//! Where all sessions are here the kernel's RST tells a peer that its connection is no more, as any host's does: the peer would
+//! wait for the end of its hold time. Before, that connection may be one that is still to be made again.
 //!
 //! # What is not held
 //! - Pure ACKs: of a run of those that may leave only the last does, and a run of those that may not is thinned out
@@ -241,8 +245,15 @@ impl Flows {
             return;
         }
         let Some(number) = known else {
-            self.counts.unknown += 1;
-            verdicts.push((packet, Verdict::Drop));
+            let verdict = match segment.is_rst() && lease && marks.is_some_and(Marks::is_whole) {
+                true => Verdict::Accept,
+                false => Verdict::Drop,
+            };
+            match verdict {
+                Verdict::Accept => self.counts.accepted += 1,
+                Verdict::Drop => self.counts.unknown += 1,
+            }
+            verdicts.push((packet, verdict));
             return;
         };
         // What may leave by now goes first.

@@ -12,6 +12,7 @@
 //! | 4 G | segments that the gate holds now |
 //! | 5, 6 | the replicator sleeps, the gate sleeps: whoever has something for it rings its bell |
 //! | 7 | how often a slot was claimed, freed, or changed its state |
+//! | 8 | 1: all sessions that there are are here, and none of another router is still to be made again |
 //!
 //! | word of a slot | means |
 //! |---|---|
@@ -50,6 +51,7 @@ const HELD: usize = 4;
 const REPLICATOR_SLEEPS: usize = 5;
 const GATE_SLEEPS: usize = 6;
 const CHANGES: usize = 7;
+const WHOLE: usize = 8;
 
 const STATE: usize = 0;
 const LOCAL: usize = 1;
@@ -288,6 +290,16 @@ impl<'a> Marks<'a> {
     /// Says until when the lease holds, as [`Self::lease`].
     pub fn set_lease(&self, until: u64) {
         self.store(LEASE, until);
+    }
+
+    /// Whether all sessions that there are are here, and none of another router is still to be made again.
+    pub fn is_whole(&self) -> bool {
+        self.load(WHOLE) == 1
+    }
+
+    /// Says that, before the lease.
+    pub fn set_whole(&self, is_whole: bool) {
+        self.store(WHOLE, is_whole.into());
     }
 
     /// Segments that the gate holds now.

@@ -168,6 +168,23 @@ fn unknown_connections_are_dropped_and_block_nobody() {
 }
 
 #[test]
+fn a_peer_hears_that_its_connection_is_no_more_where_all_sessions_are_here() {
+    let (mut scene, _) = gated();
+    for (is_whole, lease, verdicts) in
+        [(true, true, "+ - - -"), (true, false, "- - - -"), (false, true, "- - - -")]
+    {
+        scene.marks().set_whole(is_whole);
+        scene.lease = lease;
+        // Of a connection that is not known, and of one that is.
+        for (number, flags) in [(9, "R"), (9, "F"), (9, "A"), (1, "R")] {
+            scene.send(number, flags, 5, 0, 0);
+        }
+        let signs = scene.take().replace(|sign: char| sign.is_ascii_digit(), "");
+        assert_eq!(signs, verdicts, "{is_whole} {lease}");
+    }
+}
+
+#[test]
 fn a_connection_that_is_older_than_the_gate_passes() {
     let mut scene = Scene::new();
     scene.flows.add_older(crate::tests::scene::connection(1));

@@ -603,8 +603,9 @@ impl Engine {
             self.is_swept = true;
             self.sweep();
         }
-        let until = self.lease_until();
+        let (until, is_ready) = (self.lease_until(), self.is_ready());
         let Ok(marks) = Marks::open(self.marks.words()) else { return };
+        marks.set_whole(is_ready);
         let (state, may_begin) = (self.protection.state(), self.protection.may_begin());
         marks.set_lease(if may_begin { until } else { 0 });
         for table in &mut self.tables {

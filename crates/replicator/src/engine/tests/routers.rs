@@ -27,6 +27,8 @@ fn a_router_without_a_log_reads_what_the_one_before_has_left_and_writes_nothing_
     world.engine.lease.as_mut().expect("held").release();
     turns(&mut next, world.now);
     assert_eq!((next.role(), next.is_ready()), ("restoring", false));
+    let is_whole = |engine: &mut Engine| engine.marks().expect("marks").is_whole();
+    assert!(is_whole(&mut world.engine) && !is_whole(&mut next));
     let objects = next.take_read(world.now).expect("all is read");
     assert_eq!(objects.tables().expect("whole")[0].sessions.len(), 1);
     assert!(next.take_read(world.now).is_none(), "once");
@@ -43,6 +45,7 @@ fn a_router_without_a_log_reads_what_the_one_before_has_left_and_writes_nothing_
     assert_eq!((next.role(), next.is_ready()), ("primary", true));
     turns(&mut next, world.now);
     assert_eq!(next.writer.phase(), Phase::Whole);
+    assert!(is_whole(&mut next));
 }
 
 #[test]
