@@ -1,15 +1,22 @@
 //! The death of the whole router: whoever is started next goes on with its sessions, from the store alone.
 
-use std::thread;
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    thread,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use holdfast_bgp_wire::{KEEPALIVE, MessageType, next_message};
 use holdfast_lab::{
     drill::{stock, time::now},
-    netns::output,
+    netns::{Namespace, output},
     replication::{
         scene::{LIMIT, OTHERS, Scene, Set},
         stock::{Special, Stock},
     },
+    speaker::{Speaker, SpeakerConfig},
+    topology::{Side, join, v4},
     wait,
 };
 
@@ -46,6 +53,12 @@ enum End {
     Notification,
 }
 
+/// Ends the connections of BGP in the kernel of a host.
+fn forget(host: &Namespace) -> Result<()> {
+    let connections = ["-K", "state", "established", "( dport = :179 or sport = :179 )"];
+    output(host.command("ss").args(connections)).map(drop)
+}
+
 /// A session that its peer has ended meanwhile begins anew, and the one beside it goes on.
 fn a_peer_ends_meanwhile(end: End) -> Result<()> {
     let specials = &[Special::Waits, Special::Md5];
@@ -60,10 +73,7 @@ fn a_peer_ends_meanwhile(end: End) -> Result<()> {
             victim.kill()?;
             victim.start_again()?;
         }
-        End::Reset => {
-            let mut forget = victim.host.command("ss");
-            output(forget.args(["-K", "state", "established", "( dport = :179 or sport = :179 )"]))?;
-        }
+        End::Reset => forget(&victim.host)?,
         End::Notification => victim.restart()?,
     }
     scene.router.begin_again(&scene.host)?;
@@ -102,17 +112,113 @@ fn sessions_whose_hold_time_is_over_while_no_router_is_there_begin_anew() -> Res
     scene.router.die()?;
     thread::sleep(SECOND * (HOLD_TIME + 1));
     scene.router.begin_again(&scene.host)?;
-    wait::until("sessions that began anew", LIMIT, || {
-        let counts: Result<Vec<usize>> = scene.stocks.iter().map(Stock::sessions).collect();
-        match counts {
-            Ok(counts) if counts == [2, 2] => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })?;
+    until_sessions(&scene, &[2, 2])?;
     let version = scene.churn(SECOND, 0)?;
     scene.settle(version)?;
     scene.until_told(u64::from(OTHERS))?;
     scene.until_protected("full", LIMIT).map(drop)
+}
+
+/// Waits until each stock router has had so many sessions.
+fn until_sessions(scene: &Scene, wanted: &[usize]) -> Result<()> {
+    wait::until("sessions that began anew", LIMIT, || {
+        let counts: Result<Vec<usize>> = scene.stocks.iter().map(Stock::sessions).collect();
+        match counts {
+            Ok(counts) if counts == wanted => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+}
+
+/// Drops every RST of a host.
+fn say_no_reset(host: &Namespace) -> Result<()> {
+    let rule = ["-I", "OUTPUT", "-p", "tcp", "--tcp-flags", "RST", "RST", "-j", "DROP"];
+    output(host.command("iptables").args(rule)).map(drop)
+}
+
+/// The peer knows nothing of a connection that was made again, does not say so, and dials. The session with that connection
+/// stays (RFC 4271 section 6.8) until its hold time is over, and those beside it go on.
+#[test]
+fn a_connection_that_collides_with_one_that_was_made_again_ends_and_comes_back() -> Result<()> {
+    let set = Set { specials: &[Special::Nothing, Special::Md5], hold_time: 9, ..Set::default() };
+    let mut scene = Scene::open(&set)?;
+    scene.until_gated()?;
+    scene.router.die()?;
+    forget(&scene.stocks[0].host)?;
+    say_no_reset(&scene.stocks[0].host)?;
+    scene.router.begin_again(&scene.host)?;
+    until_sessions(&scene, &[2, 1])?;
+    let version = scene.churn(SECOND, 0)?;
+    scene.settle(version)?;
+    scene.until_told(u64::from(OTHERS))?;
+    scene.until_protected("full", LIMIT)?;
+    let log = scene.router.log();
+    ensure!(log.contains("sent Hold Timer Expired"), "{log}");
+    scene.stocks[1].ensure_quiet()
+}
+
+const LATE: u8 = 5;
+
+/// An OPEN of AS 65005 without capabilities (RFC 4271 section 4.2).
+fn open() -> Vec<u8> {
+    let mut octets = vec![255; 16];
+    octets.extend([0, 29, 1, 4]);
+    octets.extend(65005_u16.to_be_bytes());
+    octets.extend([0, 90, 10, 0, LATE, 2, 0]);
+    octets
+}
+
+/// A connection over which both sides have said OPEN, and the router KEEPALIVE.
+fn half_open() -> Result<TcpStream> {
+    let mut stream = TcpStream::connect((v4(LATE, Side::First), 179))?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(&open())?;
+    let mut heard = Vec::new();
+    loop {
+        let mut room = [0; 4096];
+        let count = stream.read(&mut room)?;
+        ensure!(count > 0, "the router has closed it");
+        heard.extend(&room[..count]);
+        let mut left = &heard[..];
+        while let Ok(Some(message)) = next_message(left, room.len()) {
+            if message.kind == MessageType::KeepAlive {
+                return Ok(stream);
+            }
+            left = &left[message.wire.len()..];
+        }
+    }
+}
+
+/// A connection without a session is not protected: it ends with the router, and its peer comes back.
+#[test]
+fn an_open_that_is_under_way_ends_with_the_router_and_the_peer_comes_back() -> Result<()> {
+    let late = format!(
+        "[[bgp.peer]]\nname = \"late\"\naddress = \"{}\"\nasn = 65005\npassive = true\nimport = \"accept-all\"",
+        v4(LATE, Side::Second)
+    );
+    let specials = &[Special::Waits, Special::Md5];
+    let mut scene = Scene::open(&Set { specials, more: &late, ..Set::default() })?;
+    scene.until_gated()?;
+    let host = Namespace::new("late")?;
+    join(LATE, &scene.host, &host)?;
+    let mut stream = host.run(half_open)??;
+    scene.router.die()?;
+    // Its kernel says so again and again until somebody answers.
+    stream.write_all(&KEEPALIVE)?;
+    scene.router.begin_again(&scene.host)?;
+    match stream.read(&mut [0]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => bail!("{other:?}: {}", scene.router.log()),
+    }
+    let config = SpeakerConfig::connect(v4(LATE, Side::Second).into(), v4(LATE, Side::First).into(), 65005);
+    let late = host.run(|| Speaker::spawn(config))??;
+    late.wait_established(LIMIT)?;
+    let version = scene.churn(SECOND, 0)?;
+    scene.settle(version)?;
+    scene.until_told(250)?;
+    scene.until_protected("full", LIMIT)?;
+    scene.ensure_quiet()
 }
 
 #[test]
