@@ -57,8 +57,13 @@ const OUR_WINDOW: u32 = 64 << 10;
 /// Room for what the peer has not acknowledged, in octets: as much as the kernel gives a socket by default at most.
 const SEND_ROOM: usize = 4 << 20;
 
-/// The most that `TCP_MAXSEG` takes.
+/// The most that `TCP_MAXSEG` takes, and `TCP_KEEPIDLE`.
 const MOST_SEGMENT: u16 = 32_767;
+
+/// Has `recvmsg` say how much is left, to who asks for such words: nobody here. A socket that was made again has it, and the largest
+/// segment of its peer in `TCP_KEEPIDLE`, which counts only with keepalives. The kernel tells what it subtracts from that for
+/// options as if the connection had those that it would ask for: each time that it is made again that would be less.
+const MADE_AGAIN: libc::c_int = libc::TCP_INQ;
 
 /// Values of `TCP_REPAIR`.
 const ON: libc::c_int = 1;
@@ -114,13 +119,22 @@ pub fn agreed(socket: impl AsFd) -> io::Result<Agreed> {
     let timestamp = if has(HAS_TIMESTAMPS) { Some(timestamp(&socket)?) } else { None };
     let taken = if timestamp.is_some() { TIMESTAMPS_LENGTH } else { 0 };
     let scales = info.tcpi_snd_rcv_wscale;
+    let segment = noted_segment(&socket)?.unwrap_or(info.tcpi_snd_mss + taken);
     Ok(Agreed {
-        segment: u16::try_from(info.tcpi_snd_mss + taken).unwrap_or(u16::MAX),
+        segment: u16::try_from(segment).unwrap_or(u16::MAX),
         selective: has(HAS_SELECTIVE),
         scales: has(HAS_SCALES).then_some((scales & 0xf, scales >> 4)),
         timestamp,
         window: info.tcpi_snd_wnd,
     })
+}
+
+/// The largest segment of the peer, if the socket was made again.
+fn noted_segment(socket: impl AsFd) -> io::Result<Option<u32>> {
+    let (mut is_made_again, mut segment) = (0_u32, 0_u32);
+    get_option(&socket, libc::IPPROTO_TCP, MADE_AGAIN, &mut is_made_again)?;
+    get_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, &mut segment)?;
+    Ok((is_made_again != 0).then_some(segment))
 }
 
 fn timestamp(socket: impl AsFd) -> io::Result<u32> {
@@ -146,7 +160,10 @@ pub fn restore(socket: impl AsFd, place: &Place, agreed: &Agreed) -> io::Result<
     }
     set(&socket, libc::TCP_REPAIR_QUEUE, NO_QUEUE)?;
     // What is set behind `connect` counts only once the path has changed.
-    set(&socket, libc::TCP_MAXSEG, agreed.segment.min(MOST_SEGMENT).into())?;
+    let segment = agreed.segment.min(MOST_SEGMENT).into();
+    set(&socket, libc::TCP_MAXSEG, segment)?;
+    set(&socket, libc::TCP_KEEPIDLE, segment)?;
+    set(&socket, MADE_AGAIN, ON)?;
     // No segment leaves.
     bind(&socket, &place.local)?;
     connect(&socket, &place.remote)?;
@@ -304,7 +321,7 @@ mod tests {
             let now = super::agreed(&ours).expect("a connection");
             assert_eq!((now.selective, now.scales), (agreed.selective, agreed.scales));
             let wanted = agreed.segment.min(MOST_SEGMENT);
-            assert!((wanted - 12..=agreed.segment).contains(&now.segment), "{now:?} {agreed:?}");
+            assert_eq!(now.segment, wanted, "it never shrinks: {now:?} {agreed:?}");
             if let (Some(before), Some(after)) = (later.timestamp, now.timestamp) {
                 let passed = after.wrapping_sub(before & !1);
                 assert!(passed < 60_000, "it counts milliseconds: {passed}");
