@@ -349,11 +349,18 @@ fn differences(found: &Routes, expected: &Routes) -> usize {
 
 /// Routes of the feeder that stay, ten to a set of attributes.
 pub(crate) fn fixed_table(count: u32) -> Table {
+    table_of_sets(count, 10, 0)
+}
+
+/// Routes of the feeder that stay: so many to a set of attributes, each with so many communities.
+pub(crate) fn table_of_sets(count: u32, to_a_set: usize, communities: u32) -> Table {
     let mut table = Table::default();
     for (number, prefix) in prefixes(FEEDER_FIXED, count).enumerate() {
-        if number % 10 == 0 {
+        if number % to_a_set == 0 {
             let as_path = vec![Asn(64512), Asn(100_000 + number as u32)];
-            let bytes = AttributesBuilder { as_path, ..AttributesBuilder::new(Origin::Igp) }.build();
+            let communities = (0..communities).map(|at| 64512 << 16 | at).collect();
+            let bytes =
+                AttributesBuilder { as_path, communities, ..AttributesBuilder::new(Origin::Igp) }.build();
             table.sets.push(AttributeSet { bytes });
         }
         table.routes.push((prefix, table.sets.len() as u32 - 1));

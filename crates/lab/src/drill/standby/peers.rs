@@ -17,7 +17,7 @@ use super::{
     stock::{ROUTES, Stock, Watch, asn},
 };
 use crate::{
-    drill::scene::fixed_table,
+    drill::scene::{fixed_table, table_of_sets},
     netns::Namespace,
     replication::{scene::table_v6, stock::Special},
     shaper::{self, Shaper},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// For a whole table to be everywhere, or a store to have it.
-pub const LOADING: Duration = Duration::from_secs(180);
+pub const LOADING: Duration = Duration::from_secs(900);
 /// For the last changes to be everywhere, after whatever was done.
 pub const SETTLING: Duration = Duration::from_secs(60);
 /// The stock routers, by number on the LAN.
@@ -84,6 +84,8 @@ pub struct Peers {
     announced: Arc<Table>,
     /// IPv4 routes of the feeder that stay.
     routes: u32,
+    /// How many of them go to stock routers.
+    told: u32,
 }
 
 /// The number of a prefix that the feeder uses once.
@@ -135,7 +137,11 @@ impl Peers {
             until_up(&stock)?;
             stocks.push(stock);
         }
-        let tables = vec![Arc::new(fixed_table(options.routes)), Arc::new(table_v6(options.routes / 5))];
+        let fixed = match options.communities {
+            0 => fixed_table(options.routes),
+            communities => table_of_sets(options.routes, 1, communities),
+        };
+        let tables = vec![Arc::new(fixed), Arc::new(table_v6(options.routes / 5))];
         let feeder = at.run(|| {
             let mut config = SpeakerConfig::connect(v4(FEEDER).into(), service(false), asn(FEEDER));
             config.families = vec![Family::IPV4_UNICAST, Family::IPV6_UNICAST];
@@ -152,6 +158,7 @@ impl Peers {
             steps: 0,
             announced: Arc::default(),
             routes: options.routes,
+            told: if options.communities == 0 { options.routes } else { 0 },
         };
         peers.until_loaded()?;
         peers.until_quiet()?;
@@ -183,7 +190,7 @@ impl Peers {
     /// # Errors
     /// It is not.
     pub fn until_loaded(&self) -> Result<()> {
-        let fed = |is_v6: bool| if is_v6 { self.routes / 5 } else { self.routes };
+        let fed = |is_v6: bool| if is_v6 { self.routes / 5 } else { self.told };
         wait::until("all routes at all peers", LOADING, || {
             let mut said = Vec::new();
             for (at, is_v6) in self.receivers().into_iter().enumerate() {
@@ -221,6 +228,12 @@ impl Peers {
     /// IPv4 routes of the feeder that do not change.
     pub fn routes(&self) -> u32 {
         self.routes
+    }
+
+    /// Whether an address is of one of these.
+    fn is_fixed(&self, address: Ipv4Addr) -> bool {
+        let number = address.to_bits().wrapping_sub(FIXED.to_bits()) >> 8;
+        number < self.routes
     }
 
     /// How many judges there are.
@@ -294,7 +307,7 @@ impl Peers {
                     let stay = match (from == last, is_v6) {
                         (false, _) => ROUTES,
                         (true, Some(true)) => self.routes / 5,
-                        (true, _) => self.routes,
+                        (true, _) => self.told,
                     };
                     stay + next - gone
                 };
@@ -348,8 +361,11 @@ impl Peers {
         let sent: Vec<Tally> = (0..self.judges()).map(|at| self.judge(at).sent.clone()).collect();
         let one = |(at, is_v6): (usize, Option<bool>)| {
             let sent: Vec<&Tally> = self.senders(at).map(|from| &sent[from]).collect();
-            let is_wanted =
-                |prefix: &Prefix| is_v6.is_none_or(|is_v6| is_v6 == matches!(prefix, Prefix::V6(_)));
+            let is_wanted = |prefix: &Prefix| match (is_v6, prefix) {
+                (None, _) | (Some(true), Prefix::V6(_)) => true,
+                (Some(false), Prefix::V4(prefix)) => self.told > 0 || !self.is_fixed(prefix.address()),
+                (Some(true), Prefix::V4(_)) | (Some(false), Prefix::V6(_)) => false,
+            };
             let mut audit = Audit::of(&self.judge(at).told, &sent, is_wanted);
             let planned = u64::from(self.numbers[at].next) * if at == self.stocks.len() { 2 } else { 1 };
             let seen = self.judge(at).sent.once.0;

@@ -136,11 +136,15 @@ impl Hosts {
     }
 }
 
-fn peer(name: &str, special: Special, number: u8, more: &str) -> String {
+/// The policy of routes to stock routers: all but those with many communities.
+const SHORT: &str = "[[policy]]\nname = \"short\"\nlast = { action = \"accept\" }\n[[policy.term]]\nfrom = { community = [\"64512:0\"] }\n\
+                     then = \"reject\"\n";
+
+fn peer(name: &str, special: Special, number: u8, export: &str, more: &str) -> String {
     let (address, local) = (address(special, number), service(special == Special::V6));
     format!(
         "[[bgp.peer]]\nname = \"{name}\"\naddress = \"{address}\"\nlocal-address = \"{local}\"\nasn = {}\n\
-         import = \"accept-all\"\nexport = \"accept-all\"\n{more}\n",
+         import = \"accept-all\"\nexport = \"{export}\"\n{more}\n",
         asn(number)
     )
 }
@@ -151,29 +155,35 @@ fn configuration(lease: &str, options: &Options) -> String {
         Standby::None | Standby::Cold => "cold",
         Standby::Preheated => "preheated",
     };
+    let (memory, octets, export, policy) = match options.communities {
+        0 => ("", "", "accept-all", ""),
+        _ => ("nonstop-memory = \"8 GiB\"\n", "max-octets = \"4 GiB\"", "short", SHORT),
+    };
     let mut text = format!(
         "[router]\nid = \"{}\"\nasn = {ROUTER_AS}\n[log]\nformat = \"json\"\n\
          [nonstop]\nstandby = \"{standby}\"\n\
          [[nonstop.address]]\naddress = \"{v4}/24\"\ninterface = \"{INTERFACE}\"\n\
          [[nonstop.address]]\naddress = \"{v6}/64\"\ninterface = \"{INTERFACE}\"\n[nonstop.store]\nkind = \"redis\"\naddresses = [\"{}:{PORT}\"]\nlease-directory = \"{lease}\"\n{key}\
-         [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n",
+         [bgp]\nconnect-retry = 1\nhold-time = {HOLD_TIME}\n{memory}",
         v4(SERVICE),
         v4(STORE),
         v4 = service(false),
         v6 = service(true)
     );
     for (number, special) in STOCKS {
-        text += &peer(&format!("stock{number}"), special, number, special.router());
+        text += &peer(&format!("stock{number}"), special, number, export, special.router());
     }
     text += &peer(
         "feeder",
         Special::Waits,
         FEEDER,
+        "accept-all",
         &format!(
-            "passive = true\nfamilies = [\"ipv4-unicast\", \"ipv6-unicast\"]\nnext-hop-ipv6 = \"{}\"",
+            "passive = true\nfamilies = [\"ipv4-unicast\", \"ipv6-unicast\"]\nnext-hop-ipv6 = \"{}\"\n{octets}",
             service(true)
         ),
     );
+    text += policy;
     text
 }
 
