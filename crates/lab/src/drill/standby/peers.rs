@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// For a whole table to be everywhere, or a store to have it.
-pub const LOADING: Duration = Duration::from_secs(900);
+pub const LOADING: Duration = Duration::from_secs(180);
 /// For the last changes to be everywhere, after whatever was done.
 pub const SETTLING: Duration = Duration::from_secs(60);
 /// The stock routers, by number on the LAN.
