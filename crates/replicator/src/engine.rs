@@ -387,7 +387,7 @@ impl Engine {
 
     /// The configuration of who has the lease, as a number, and what the standby that waits has, by its file.
     pub(crate) fn configurations(&self) -> (Option<u64>, Option<Has>) {
-        let known = self.files.first().map(|file| Lease::configurations(file, clock::since_boot()));
+        let known = self.files.first().map(|file| Lease::configurations(file, clock::since_boot));
         let (holder, standby) = known.and_then(Result::ok).unwrap_or_default();
         (Some(holder).filter(|holder| *holder != 0), standby)
     }

@@ -204,13 +204,18 @@ impl Lease {
         Ok(())
     }
 
-    /// The configuration of the last holder, and what the standby that waits has.
+    /// The configuration of the last holder, and what the standby that waits has. `now` is asked behind the file: whoever writes
+    /// there meanwhile would be ahead of an earlier time, and be taken for nobody.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn configurations(file: impl AsFd, now: Duration) -> io::Result<(u64, Option<Has>)> {
+    pub(crate) fn configurations(
+        file: impl AsFd,
+        now: impl FnOnce() -> Duration,
+    ) -> io::Result<(u64, Option<Has>)> {
         let mut words = [0; OCTETS];
         rustix::io::pread(&file, &mut words, 0)?;
+        let now = now();
         let word = |at: usize| words[8 * at..].first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
         let waits = (milliseconds(now)..=milliseconds(now + TERM)).contains(&word(STANDBY));
         let has = Has { runs: word(STANDBY_CONFIGURATION), refused: word(STANDBY_REFUSES) };
@@ -437,7 +442,7 @@ mod tests {
     fn the_file_names_the_configurations_of_holder_and_standby() {
         let place = Place::new("configurations");
         let file = place.open();
-        let known = |now| Lease::configurations(&file, at(now)).expect("a file");
+        let known = |now| Lease::configurations(&file, || at(now)).expect("a file");
         assert_eq!(known(1000), (0, None), "it is empty");
         let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
         lease.set_configuration(7);
@@ -446,6 +451,11 @@ mod tests {
         assert_eq!(known(4000), (7, Some(has)));
         assert_eq!(known(4001), (7, None), "it has said nothing for long");
         assert_eq!(known(900), (7, None), "of another start of the machine");
+        let writes_meanwhile = || {
+            Lease::waits(place.open(), has, at(1001)).expect("a file");
+            at(1000)
+        };
+        assert_eq!(Lease::configurations(&file, writes_meanwhile).expect("a file"), (7, Some(has)));
     }
 
     #[test]
