@@ -43,6 +43,8 @@ const PACE: Duration = Duration::from_millis(250);
 const MOVING: u16 = 25;
 /// Changes before each failure, at most.
 const LONGEST_PAUSE_MS: u32 = 1500;
+/// How often the stage is set at most.
+const ATTEMPTS: u32 = 3;
 
 /// What a drill is about.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
@@ -244,30 +246,51 @@ struct Drill<'a> {
     doing: String,
 }
 
+/// Every stock router has had one connection, which was begun by whom it should.
+fn ensure_begun(scene: &Scene) -> Result<()> {
+    for stock in &scene.stocks {
+        let is_dialled = stock.capture.stream(stock.address)?.is_dialled;
+        let is_right = match stock.special {
+            Special::V6 | Special::Waits => !is_dialled,
+            Special::Dials => is_dialled,
+            Special::Nothing | Special::Md5 => true,
+        };
+        ensure!(is_right, "{}: dialled by the router: {is_dialled}", stock.name);
+    }
+    Ok(())
+}
+
 impl<'a> Drill<'a> {
     fn begin(kind: Kind, options: &'a Options) -> Result<Self> {
         let more = format!("store-timeout = {STORE_TIMEOUT}");
-        let mut scene = Scene::open(&Set {
-            peers: options.peer,
-            specials: &[Special::Md5, Special::V6, Special::Waits, Special::Dials],
-            more: &more,
-            routes: options.routes,
-            limit: LIMIT,
-            clock: kind == Kind::Store,
-            ..Set::default()
-        })?;
         let moving = Arc::new(Table::of_24s(9, MOVING));
-        scene.other.announce(Arc::clone(&moving));
-        scene.until_gated()?;
-        for stock in &scene.stocks {
-            let is_dialled = stock.capture.stream(stock.address)?.is_dialled;
-            let is_right = match stock.special {
-                Special::V6 | Special::Waits => !is_dialled,
-                Special::Dials => is_dialled,
-                Special::Nothing | Special::Md5 => true,
-            };
-            ensure!(is_right, "{}: dialled by the router: {is_dialled}", stock.name);
-        }
+        let stage = || {
+            let mut scene = Scene::open(&Set {
+                peers: options.peer,
+                specials: &[Special::Md5, Special::V6, Special::Waits, Special::Dials],
+                more: &more,
+                routes: options.routes,
+                limit: LIMIT,
+                clock: kind == Kind::Store,
+                ..Set::default()
+            })?;
+            scene.other.announce(Arc::clone(&moving));
+            scene.until_gated()?;
+            Ok::<_, anyhow::Error>(scene)
+        };
+        let mut attempts = 0;
+        let scene = loop {
+            attempts += 1;
+            let scene = stage()?;
+            match ensure_begun(&scene) {
+                // Where both sides dial at once, one connection is given up (RFC 4271 section 6.8).
+                Err(error) if attempts < ATTEMPTS => println!("set once more: {error:#}"),
+                begun => {
+                    begun?;
+                    break scene;
+                }
+            }
+        };
         let report = Report::new(kind, options, scene.stocks.len());
         let random = Random::new(options.seed);
         Ok(Self { scene, options, random, report, moving, steps: 0, doing: String::new() })
