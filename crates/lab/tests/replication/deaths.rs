@@ -157,6 +157,28 @@ fn a_connection_that_collides_with_one_that_was_made_again_ends_and_comes_back()
     scene.stocks[1].ensure_quiet()
 }
 
+/// A session whose record the store has lost begins anew, which its peer hears of, and the one beside it goes on.
+#[test]
+fn a_session_that_the_store_does_not_have_as_a_whole_begins_anew_alone() -> Result<()> {
+    let mut scene = Scene::open(&Set { specials: &[Special::Waits, Special::Md5], ..Set::default() })?;
+    scene.until_gated()?;
+    scene.router.die()?;
+    for (part, before) in [("data", "v"), ("index", "")] {
+        for key in scene.redis_cli(&["KEYS", &format!("*:{part}")])?.lines() {
+            scene.redis_cli(&["HDEL", key, &format!("{before}0/s/1/record")])?;
+        }
+    }
+    scene.router.begin_again(&scene.host)?;
+    until_sessions(&scene, &[2, 1])?;
+    let log = scene.router.log();
+    ensure!(log.contains("0/s/1/record is missing in the store"), "{log}");
+    let version = scene.churn(SECOND, 0)?;
+    scene.settle(version)?;
+    scene.until_told(u64::from(OTHERS))?;
+    scene.until_protected("full", LIMIT)?;
+    scene.stocks[1].ensure_quiet()
+}
+
 const LATE: u8 = 5;
 
 /// An OPEN of AS 65005 without capabilities (RFC 4271 section 4.2).
