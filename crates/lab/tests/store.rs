@@ -229,6 +229,17 @@ fn other_data_under_our_keys_is_left_alone() -> Result<()> {
 }
 
 #[test]
+fn an_empty_chunk_of_somebody_else_holds_nobody_up() -> Result<()> {
+    let server = Redis::start(None, &[])?;
+    let mut writer = Writer::new(Client::loaded(&server, "r")?, 1)?;
+    writer.passes([append(0, &[1; 10]), Operation::Adopt])?;
+    ensure!(writer.client.number(&["HSET", "holdfast:{r}:1:data", "c0:s/3/in", ""])? == 0, "it is there");
+    let page = Request::Page { generation: 1, name: name("s/3/in"), at: 0 };
+    ensure!(writer.client.ask(&page)? == Err(Failure::OtherData));
+    Ok(())
+}
+
+#[test]
 fn passwords_and_rights_have_names() -> Result<()> {
     let server = Redis::start(None, &["--requirepass", "secret"])?;
     let mut client = Client::new(&server, "r")?;

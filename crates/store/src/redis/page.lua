@@ -18,6 +18,8 @@ while offset < last do
     if octets == 0 then return {'absent'} end
     return {'foreign'}
   end
+  -- Nobody writes an empty one: behind it this would go on for ever.
+  if #chunk == 0 then return {'foreign'} end
   if octets > 0 and octets + #chunk > most then break end
   reply[#reply + 1] = chunk
   octets, offset = octets + #chunk, offset + #chunk
