@@ -245,15 +245,13 @@ impl Flows {
             return;
         }
         let Some(number) = known else {
-            let verdict = match segment.is_rst() && lease && marks.is_some_and(Marks::is_whole) {
-                true => Verdict::Accept,
-                false => Verdict::Drop,
-            };
-            match verdict {
-                Verdict::Accept => self.counts.accepted += 1,
-                Verdict::Drop => self.counts.unknown += 1,
+            if segment.is_rst() && lease && marks.is_some_and(Marks::is_whole) {
+                self.counts.accepted += 1;
+                verdicts.push((packet, Verdict::Accept));
+            } else {
+                self.counts.unknown += 1;
+                verdicts.push((packet, Verdict::Drop));
             }
-            verdicts.push((packet, verdict));
             return;
         };
         // What may leave by now goes first.

@@ -11,6 +11,14 @@ fn next_router(world: &World) -> Engine {
     engine
 }
 
+/// A router with a session has died, and this is the next one.
+fn after_a_death(world: &mut World) -> Engine {
+    world.session(0);
+    world.settle();
+    world.engine.lease.as_mut().expect("held").release();
+    next_router(world)
+}
+
 fn turns(engine: &mut Engine, now: Instant) {
     while engine.turn(now) {}
 }
@@ -66,10 +74,7 @@ fn where_nothing_is_left_and_where_the_store_is_silent_sessions_begin() {
 #[test]
 fn a_way_that_ends_while_it_is_read_is_read_again() {
     let mut world = World::new(&[""]);
-    world.session(0);
-    world.settle();
-    world.engine.lease.as_mut().expect("held").release();
-    let mut next = next_router(&world);
+    let mut next = after_a_death(&mut world);
     // The state, the claim, and a part of the list.
     world.answers(Some(3));
     turns(&mut next, world.now);
@@ -83,10 +88,7 @@ fn a_way_that_ends_while_it_is_read_is_read_again() {
 #[test]
 fn a_way_that_ends_at_the_same_place_again_and_again_is_given_up() {
     let mut world = World::new(&[""]);
-    world.session(0);
-    world.settle();
-    world.engine.lease.as_mut().expect("held").release();
-    let mut next = next_router(&world);
+    let mut next = after_a_death(&mut world);
     // What an attempt has read that others had not is progress.
     for (milliseconds, answers, ready) in
         [(0, 4, false), (2000, 5, false), (3000, 5, false), (4900, 4, false), (5000, 5, true)]
