@@ -335,6 +335,12 @@ impl Table {
         self.confirmed.clear();
     }
 
+    /// Nothing of its log and sockets is of use any more. Slots stay as they are, and are nobody's.
+    pub(crate) fn forget(&mut self) {
+        let kept = std::mem::take(&mut self.kept);
+        *self = Self { kept, ..Self::new(&self.vrf, self.number, self.port) };
+    }
+
     /// Frees the slots of sessions that have left the log, and has one for each other that can be gated; then each slot says what
     /// `state` is for those that the store has. Whether anything has changed.
     pub(crate) fn gate(&mut self, marks: &Marks, state: SlotState) -> bool {

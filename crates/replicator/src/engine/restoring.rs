@@ -12,6 +12,7 @@ use super::{Engine, random};
 use crate::{
     lease::Lease,
     protection::Protection,
+    table::Table,
     writer::{Phase, Writer},
 };
 
@@ -193,7 +194,10 @@ impl Engine {
         if let Some(file) = self.files.first() {
             Lease::readmit(file).map_err(|_| NotNow::File)?;
         }
-        // Its slots stay closed: what its old sockets have still to say says nothing of sessions that others have.
+        // Its slots stay closed: what its old sockets have still to say says nothing of sessions that others have. They are swept
+        // when the sessions are here again.
+        self.tables.iter_mut().for_each(Table::forget);
+        self.is_swept = false;
         (self.lease, self.tag_before) = (None, None);
         self.writer = Writer::new(0, random());
         self.protection = Protection::Beginning;
@@ -318,6 +322,8 @@ impl Engine {
     /// Sessions are made that the store has. What it does not have waits from now on. What an attempt before has made is no more.
     pub(crate) fn remakes(&mut self) {
         self.free_all();
+        // By a log that this router has had before, sessions of the same numbers would get slots, and lose them with that log.
+        self.tables.iter_mut().for_each(Table::forget);
         self.protection = Protection::Waiting;
     }
 

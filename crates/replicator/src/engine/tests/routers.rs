@@ -1,5 +1,7 @@
 //! Several routers with one lease: who has it, what is read of the one before, and how each is configured.
 
+use holdfast_gate::Connection;
+
 use super::*;
 use crate::engine::restoring::ADOPTING;
 
@@ -152,6 +154,51 @@ fn a_standby_takes_what_another_router_has_had() {
     world.engine.reset().expect("it is");
     let states: Vec<_> = world.views().iter().map(|view| view.state).collect();
     assert_eq!((world.engine.role(), &states[..]), ("standby", &[SlotState::Closed][..]));
+}
+
+/// Sockets of sessions come before their log: whatever this router has had before, the slots that they were given stay theirs.
+#[test]
+fn sessions_that_come_back_to_a_router_keep_the_slots_they_were_made_with() {
+    let mut world = World::new(&[""]);
+    let id = world.session(0);
+    world.settle();
+    let mut other = next_router(&world);
+    world.engine.lease.as_mut().expect("held").release();
+    turns(&mut other, world.now);
+    world.after(600);
+    world.after(1);
+    world.engine.reset().expect("it has lost them");
+    // The log stays mapped, if it was not forgotten: the keeper says only that it has none.
+    let session = format!("session-{}", id.0);
+    for key in ["log", &session] {
+        world.engine.kept(key, 0);
+    }
+    world.after(1);
+    assert_eq!(world.engine.role(), "standby");
+    drop(other.take_read(world.now));
+    other.lease.as_mut().expect("held").release();
+    world.after(1);
+    drop(world.engine.take_read(world.now).expect("all is read"));
+    world.engine.remakes();
+    assert_eq!(world.states(), []);
+
+    let (ours, _peer, _) = scene::sockets();
+    let ends = (ours.local_addr().expect("an end"), ours.peer_addr().expect("an end"));
+    let connection = Connection::new(ends.0, ends.1, 0);
+    let marks = world.engine.marks().expect("marks");
+    let claim = marks.claim_restored(0, &connection, SlotState::Gated, (0, 0), (7, 8)).expect("free");
+    world.give(&session, 8, ours.into());
+    world.after(1);
+    let (mut log, descriptor) = scene::log();
+    assert_eq!(scene::open(&mut log, 0, 0), id, "the same number");
+    world.give("log", 9, descriptor);
+    world.engine.restored(1, 0);
+    world.after(1);
+    world.gate();
+    world.after(1);
+    let views: Vec<_> = world.views().iter().map(|view| (view.claim, view.restored, view.state)).collect();
+    assert_eq!(views, [(claim, Some((7, 8)), SlotState::Gated)]);
+    assert_eq!((world.engine.protection, world.engine.count()), (Protection::Full, (1, 0)));
 }
 
 fn shared(number: u64) -> stored::Configuration {
