@@ -43,7 +43,8 @@ pub async fn try_out(station: &Station, post: &RefCell<Post>) -> Result<(), Miss
             station.turn(post)?;
             let now = post.borrow().counted().0;
             let has_begun = session.is_some() && now.accepted >= before.accepted + HANDSHAKE;
-            if has_begun || now.no_lease > before.no_lease {
+            // While nothing comes in nothing leaves: whoever closes the gate makes sessions of this router, and is not kept waiting.
+            if has_begun || now.no_lease > before.no_lease || post.borrow().is_closed() {
                 return Ok(());
             }
         }
