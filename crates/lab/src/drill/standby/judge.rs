@@ -106,6 +106,8 @@ struct Direction {
     kept: Vec<u8>,
     /// What follows cannot be read.
     is_lost: bool,
+    /// It has carried what is said on a connection that both sides have agreed to have.
+    has_session: bool,
 }
 
 impl Direction {
@@ -123,9 +125,9 @@ impl Direction {
         self.kept[begin..].iter().zip(payload.iter().skip(skipped)).all(|(kept, again)| kept == again)
     }
 
-    fn carries(&self) -> bool {
-        let is_empty = self.octets.is_empty() && self.kept.is_empty() && !self.stream.has_hole();
-        self.stream.next().is_none() || !is_empty
+    /// Whether it is of a session, as far as that can be told.
+    fn is_of_session(&self) -> bool {
+        self.has_session || self.is_lost || self.stream.has_hole() || self.stream.next().is_none()
     }
 
     fn keep(&mut self, fresh: &[u8]) {
@@ -266,10 +268,10 @@ impl Judge {
         ));
     }
 
-    /// Whether octets have been seen on a connection, or it began before anybody looked.
-    fn carries(&self, from: SocketAddr, to: SocketAddr) -> bool {
+    /// Whether a session has a connection, or it began before anybody looked.
+    fn is_of_session(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let both = [(from, to), (to, from)].map(|ends| self.directions.get(&ends));
-        both.iter().all(Option::is_none) || both.iter().flatten().any(|direction| direction.carries())
+        both.iter().all(Option::is_none) || both.iter().flatten().any(|direction| direction.is_of_session())
     }
 
     fn next(&self, from: SocketAddr, to: SocketAddr) -> Option<u32> {
@@ -315,10 +317,10 @@ impl Judge {
     fn take(&mut self, source: Mac, segment: &Segment) {
         let is_of_router = segment.from.ip() == self.router;
         self.counts.syn += u64::from(segment.has(flag::SYN) && !segment.has(flag::ACK));
-        // An attempt to connect that was given up may have a late answer.
-        let carries = self.carries(segment.from, segment.to);
-        self.counts.fin += u64::from(carries && segment.has(flag::FIN));
-        self.counts.rst += u64::from(carries && segment.has(flag::RST));
+        // An attempt to connect that was given up may have a late answer, and of two connections that collide one ends with an OPEN.
+        let is_of_session = self.is_of_session(segment.from, segment.to);
+        self.counts.fin += u64::from(is_of_session && segment.has(flag::FIN));
+        self.counts.rst += u64::from(is_of_session && segment.has(flag::RST));
         if [flag::SYN, flag::FIN, flag::RST].iter().any(|flag| segment.has(*flag)) {
             self.mark(source, segment);
         }
@@ -327,6 +329,10 @@ impl Judge {
         }
         let mut direction = self.directions.remove(&(segment.from, segment.to)).unwrap_or_default();
         if segment.has(flag::SYN) {
+            if !segment.has(flag::ACK) {
+                // Of the attempt before, from the same port.
+                self.directions.remove(&(segment.to, segment.from));
+            }
             direction = Direction::default();
             direction.stream.begin(segment.sequence);
             if is_of_router {
@@ -346,7 +352,10 @@ impl Judge {
             direction.octets.clear();
         } else {
             match self.messages(is_of_router, &direction.octets, segment.at) {
-                Some(read) => drop(direction.octets.drain(..read)),
+                Some((read, has_session)) => {
+                    direction.octets.drain(..read);
+                    direction.has_session |= has_session;
+                }
                 None => direction.is_lost = true,
             }
         }
@@ -378,14 +387,16 @@ impl Judge {
         }
     }
 
-    /// Reads all whole messages: how many octets they are; `None` if there is something else.
-    fn messages(&mut self, is_of_router: bool, octets: &[u8], at: u64) -> Option<usize> {
-        let mut read = 0;
+    /// Reads all whole messages: how many octets they are, and whether there is one that an OPEN of the other side was answered
+    /// with, or more. `None` if there is something else.
+    fn messages(&mut self, is_of_router: bool, octets: &[u8], at: u64) -> Option<(usize, bool)> {
+        let (mut read, mut has_session) = (0, false);
         loop {
             match next_message(&octets[read..], MAX_EXTENDED_LEN) {
-                Ok(None) => return Some(read),
+                Ok(None) => return Some((read, has_session)),
                 Ok(Some(message)) => {
                     read += message.wire.len();
+                    has_session |= !matches!(message.kind, MessageType::Open | MessageType::Notification);
                     match message.kind {
                         MessageType::Update => self.update(is_of_router, message.body, at),
                         MessageType::Notification => self.counts.notifications += u64::from(is_of_router),
@@ -565,6 +576,12 @@ mod tests {
         assert_eq!(judge.unreachable, 1);
     }
 
+    /// A message (RFC 4271 section 4.1).
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = 19 + u16::try_from(body.len()).expect("a short one");
+        [&[255; 16], &length.to_be_bytes()[..], &[kind], body].concat()
+    }
+
     #[test]
     fn the_end_of_an_attempt_to_connect_is_none_of_a_session() {
         let ends = |judge: &Judge| (judge.counts.fin, judge.counts.rst);
@@ -573,9 +590,15 @@ mod tests {
         assert_eq!(ends(&judge), (0, 0), "nothing was said");
         for flags in [flag::FIN, flag::RST] {
             let mut judge = begun();
-            judge.take(A, &segment(2, 100, flag::ACK, b"x"));
-            judge.take(A, &segment(3, 101, flags, b""));
-            assert_eq!(ends(&judge).0 + ends(&judge).1, 1, "something was");
+            let open = message(1, &[4, 0xfd, 0xe8, 0, 90, 10, 0, 0, 1, 0]);
+            let keepalive = message(4, &[]);
+            let closes = 100 + open.len() as u32;
+            judge.take(A, &segment(2, 100, flag::ACK, &open));
+            judge.take(A, &segment(3, closes, flags, b""));
+            assert_eq!(ends(&judge), (0, 0), "it has ended with an OPEN");
+            judge.take(A, &segment(4, closes, flag::ACK, &keepalive));
+            judge.take(A, &segment(5, closes + keepalive.len() as u32, flags, b""));
+            assert_eq!(ends(&judge).0 + ends(&judge).1, 1, "both sides have agreed");
             // Nobody has seen how it began.
             let mut judge = Judge::new(ROUTER.ip(), number);
             judge.take(A, &segment(3, 101, flags, b""));
