@@ -239,6 +239,25 @@ fn an_empty_chunk_of_somebody_else_holds_nobody_up() -> Result<()> {
     Ok(())
 }
 
+/// Longer than a reader takes: it would end the connection, again and again.
+#[test]
+fn what_is_longer_than_anything_of_ours_is_not_sent() -> Result<()> {
+    let server = Redis::start(None, &[])?;
+    let mut writer = Writer::new(Client::loaded(&server, "r")?, 1)?;
+    writer.passes([append(0, &[1; 10]), put("a", 7), put("b", 7), Operation::Adopt])?;
+    let long = "x".repeat((1 << 20) + 1);
+    for field in ["va", "c0:s/3/in"] {
+        ensure!(writer.client.number(&["HSET", "holdfast:{r}:1:data", field, &long])? == 0, "it is there");
+    }
+    for of in ["a", "s/3/in"] {
+        let page = Request::Page { generation: 1, name: name(of), at: 0 };
+        ensure!(writer.client.ask(&page)? == Err(Failure::OtherData), "{of}");
+    }
+    let values = Request::Values { generation: 1, names: ["a", "b", "c"].map(name).to_vec() };
+    ensure!(writer.client.ask(&values)? == Ok(Answer::Values(vec![None, Some(vec![7; 7]), None])));
+    Ok(())
+}
+
 #[test]
 fn passwords_and_rights_have_names() -> Result<()> {
     let server = Redis::start(None, &["--requirepass", "secret"])?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use holdfast_restore::{Followed, Following, News, Objects, Reading};
-use holdfast_store::{Answer, Failure, Request};
+use holdfast_store::{Answer, Failure, Refused, Request};
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -245,6 +245,10 @@ impl Follower {
         }
         let answer = match answer {
             Ok(answer) => answer,
+            // In the place of an object: that is missing.
+            Err(Failure::OtherData) if matches!(self.state, State::Reading(..)) => {
+                Answer::Refused(Refused::NotThere)
+            }
             Err(failure) => return self.lost(&failure.to_string(), now),
         };
         match (std::mem::replace(&mut self.state, State::Pausing(now + RETRY)), answer) {

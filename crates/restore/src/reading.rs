@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdfast_nsr::SessionId;
-use holdfast_store::{Answer, Cursor, Description, MERGED, Name, Page, Refused, Request};
+use holdfast_store::{
+    Answer, Cursor, Description, MERGED, MOST_PAGE, MOST_VALUES, Name, Page, Refused, Request,
+};
 
 use crate::{Damaged, Names};
 
@@ -18,6 +20,8 @@ pub struct Objects {
     pub(crate) ranges: BTreeMap<Name, (u64, Vec<u8>)>,
     /// Of each range, where whoever follows it asks next.
     goes_on: BTreeMap<Name, u64>,
+    /// Objects that were listed, and could not be read as a whole.
+    pub(crate) missing: BTreeSet<Name>,
 }
 
 /// Where whoever has read a range to its end asks for what follows: a chunk that is as long as chunks become grows no more.
@@ -31,11 +35,26 @@ impl Objects {
         self.values.keys().filter_map(Names::which)
     }
 
+    /// An object is not there, or not as a whole: whoever needs it misses it.
+    fn is_missing(&mut self, name: Name) {
+        self.ranges.remove(&name);
+        self.goes_on.remove(&name);
+        self.missing.insert(name);
+    }
+
     /// Where a range is read on, and up to where it is known.
     pub(crate) fn reads_on(&self, name: &Name) -> Option<(u64, u64)> {
         let (start, octets) = self.ranges.get(name)?;
         Some((*self.goes_on.get(name)?, start + octets.len() as u64))
     }
+}
+
+/// What a request on its way is about.
+#[derive(Debug)]
+enum Asked {
+    List,
+    Range(Name),
+    Values(Vec<Name>),
 }
 
 /// Reads them. The caller sends what [`Self::ask`] says, and gives the answers to [`Self::answered`] in the same order.
@@ -48,11 +67,12 @@ pub struct Reading {
     list: Option<Cursor>,
     /// A part of the list is on its way.
     is_listing: bool,
-    /// Objects that were listed, and the offset at which each is read on.
-    listed: VecDeque<(Name, u64)>,
+    /// Ranges that were listed, and the offset at which each is read on.
+    ranges: VecDeque<(Name, u64)>,
+    /// Values that were, and how many octets each has had.
+    values: VecDeque<(Name, u64)>,
     seen: BTreeSet<Name>,
-    /// What the requests on their way are about; `None`: the list.
-    asked: VecDeque<Option<Name>>,
+    asked: VecDeque<Asked>,
     objects: Objects,
     /// Somebody writes meanwhile: only what peers have said is read, and what goes is left out.
     is_live: bool,
@@ -65,7 +85,8 @@ impl Reading {
             generation,
             list: Some(Cursor::default()),
             is_listing: false,
-            listed: VecDeque::new(),
+            ranges: VecDeque::new(),
+            values: VecDeque::new(),
             seen: BTreeSet::new(),
             asked: VecDeque::new(),
             objects: Objects::default(),
@@ -85,40 +106,65 @@ impl Reading {
             return None;
         }
         let generation = self.generation;
-        if let Some((name, at)) = self.listed.pop_front() {
-            self.asked.push_back(Some(name));
+        if let Some((name, at)) = self.ranges.pop_front() {
+            self.asked.push_back(Asked::Range(name));
             return Some(Request::Page { generation, name, at });
         }
-        let from = self.list.take()?;
-        self.is_listing = true;
-        self.asked.push_back(None);
-        Some(Request::List { generation, from })
+        if let Some(from) = self.list.take() {
+            self.is_listing = true;
+            self.asked.push_back(Asked::List);
+            return Some(Request::List { generation, from });
+        }
+        let names = self.next_values();
+        (!names.is_empty()).then(|| {
+            self.asked.push_back(Asked::Values(names.clone()));
+            Request::Values { generation, names }
+        })
     }
 
-    /// The store has answered the oldest request.
+    /// As many values as are asked for at once.
+    fn next_values(&mut self) -> Vec<Name> {
+        let (mut names, mut octets) = (Vec::new(), 0);
+        while let Some((name, more)) = self.values.front() {
+            octets += more;
+            if names.len() == MOST_VALUES || !names.is_empty() && octets > MOST_PAGE as u64 {
+                break;
+            }
+            names.push(*name);
+            self.values.pop_front();
+        }
+        names
+    }
+
+    /// The store has answered the oldest request. What it does not have any more is missing to whoever needs it.
     ///
     /// # Errors
-    /// [`Damaged`]: something is missing, or the answer is none to the request. Nothing can be made of the rest.
+    /// [`Damaged::Answer`]: that is none to the request. Nothing can be made of the rest.
     pub fn answered(&mut self, answer: Answer) -> Result<(), Damaged> {
         match (self.asked.pop_front(), answer) {
-            (Some(None), Answer::Listed(listed)) => {
+            (Some(Asked::List), Answer::Listed(listed)) => {
                 self.is_listing = false;
                 self.list = listed.next;
                 // The first page of a range begins where it does.
                 let is_wanted = |name: &Name| !self.is_live || Names::is_received(name);
                 let objects = listed.objects.into_iter().filter(|object| is_wanted(&object.name));
                 let objects = objects.filter(|object| self.seen.insert(object.name));
-                self.listed.extend(objects.map(|object| match object.description {
-                    Description::Value { .. } => (object.name, 0),
-                    Description::Range { start, .. } => (object.name, start),
-                }));
+                objects.for_each(|object| match object.description {
+                    Description::Value { octets } => self.values.push_back((object.name, octets)),
+                    Description::Range { start, .. } => self.ranges.push_back((object.name, start)),
+                });
                 Ok(())
             }
-            (Some(Some(name)), Answer::Page(Page::Value(value))) => {
-                self.objects.values.insert(name, value);
+            (Some(Asked::Values(names)), Answer::Values(values)) if names.len() == values.len() => {
+                for (name, value) in names.into_iter().zip(values) {
+                    match value {
+                        Some(value) => drop(self.objects.values.insert(name, value)),
+                        None => self.objects.is_missing(name),
+                    }
+                }
                 Ok(())
             }
-            (Some(Some(name)), Answer::Page(Page::Range { start, end, octets, last })) => {
+            (Some(Asked::Range(name)), Answer::Page(Page::Range { start, end, octets, last })) => {
                 let (first, all) = self.objects.ranges.entry(name).or_insert((start, Vec::new()));
                 let is_empty = octets.is_empty();
                 all.extend(octets);
@@ -126,19 +172,17 @@ impl Reading {
                 self.objects.goes_on.insert(name, goes_on(last, at));
                 match at < end {
                     // A range that has no octets before its end has lost them.
-                    true if is_empty => Err(Damaged::Missing(name)),
-                    true => {
-                        self.listed.push_back((name, at));
-                        Ok(())
-                    }
-                    false => Ok(()),
+                    true if is_empty => self.objects.is_missing(name),
+                    true => self.ranges.push_back((name, at)),
+                    false => {}
                 }
-            }
-            (Some(Some(name)), Answer::Refused(Refused::NotThere)) if self.is_live => {
-                self.objects.ranges.remove(&name);
                 Ok(())
             }
-            (Some(Some(name)), Answer::Refused(Refused::NotThere)) => Err(Damaged::Missing(name)),
+            // It is a value by now.
+            (Some(Asked::Range(name)), Answer::Page(Page::Value(_)) | Answer::Refused(Refused::NotThere)) => {
+                self.objects.is_missing(name);
+                Ok(())
+            }
             (_, _) => Err(Damaged::Answer),
         }
     }
@@ -153,8 +197,8 @@ impl Reading {
     /// # Errors
     /// There is more to read.
     pub fn finish_if_over(self: Box<Self>) -> Result<Objects, Box<Self>> {
-        let is_over =
-            self.list.is_none() && !self.is_listing && self.listed.is_empty() && self.asked.is_empty();
+        let is_left = self.list.is_some() || self.is_listing;
+        let is_over = !is_left && self.ranges.is_empty() && self.values.is_empty() && self.asked.is_empty();
         if is_over { Ok(self.objects) } else { Err(self) }
     }
 }

@@ -79,6 +79,11 @@ impl Objects {
     /// # Errors
     /// [`Damaged`] with what is missing of a log.
     pub fn tables(&self) -> Result<Vec<Table>, Damaged> {
+        let is_log =
+            |name: &&Name| Names::table_of(name).is_some_and(|number| Names::new(number).log() == **name);
+        if let Some(log) = self.missing.iter().find(is_log) {
+            return Err(Damaged::Missing(*log));
+        }
         self.logs().map(|number| self.table(number)).collect()
     }
 
@@ -105,7 +110,8 @@ impl Objects {
         let names = Names::new(number);
         let mut log: stored::Log = self.message(names.log())?;
         let key = std::mem::take(&mut log.key).try_into().map_err(|_| Damaged::Senseless(names.log()))?;
-        let ids = self.values.keys().filter_map(|name| names.session_of(name)).map(|id| id.0).collect();
+        let all = self.values.keys().chain(&self.missing);
+        let ids = all.filter_map(|name| names.session_of(name)).map(|id| id.0).collect();
         Ok((log, key, ids))
     }
 

@@ -1,17 +1,21 @@
 //! A store that has lost something is named, with the sessions that it is lost to.
 
 use holdfast_nsr::{Log, SessionId};
-use holdfast_restore::{Damaged, Names, NotRebuilt, Table, rebuild};
+use holdfast_restore::{Damaged, Names, NotRebuilt, Objects, Table, rebuild};
 use holdfast_store::{Name, Operation};
 use prost::Message;
 
-use super::log::{FORMATS, KEY, contents, operations, read};
+use super::log::{FORMATS, KEY, contents, operations, read, read_but};
 
 /// The numbers of the sessions that are there, and what others lack.
 type Outcome = (Vec<u32>, Vec<(u32, Damaged)>);
 
 fn outcome(operations: Vec<Operation>) -> Result<Outcome, Damaged> {
-    let tables = read(&contents(operations)).and_then(|objects| objects.tables())?;
+    outcome_of(read(&contents(operations)))
+}
+
+fn outcome_of(objects: Result<Objects, Damaged>) -> Result<Outcome, Damaged> {
+    let tables = objects.and_then(|objects| objects.tables())?;
     let here = tables.iter().flat_map(|table| &table.sessions).map(|session| session.id.0);
     let lost = tables.iter().flat_map(|table| &table.lost).map(|(id, damaged)| (id.0, *damaged));
     Ok((here.collect(), lost.collect()))
@@ -37,7 +41,13 @@ fn whatever_is_missing_is_named_and_the_session_beside_it_is_there() {
         let others: Vec<_> = [7, 9].into_iter().filter(|id| !lost.contains(id)).collect();
         assert_eq!(here, others, "{name:?}");
         assert_eq!(missing, lost.iter().map(|id| (*id, Damaged::Missing(name))).collect::<Vec<_>>());
+        let unread = outcome_of(read_but(&contents(operations()), Some(name)));
+        assert_eq!(unread, Ok((here, missing)), "it is listed, and cannot be read");
     }
+    let unread = |name| outcome_of(read_but(&contents(operations()), Some(name)));
+    let session = names.session(two);
+    assert_eq!(unread(session), Ok((vec![7], vec![(9, Damaged::Missing(session))])));
+    assert_eq!(unread(names.log()), Err(Damaged::Missing(names.log())));
     // A session that is not named there is none, and a table neither.
     assert_eq!(outcome(without(names.session(two))), Ok((vec![7], vec![])));
     assert_eq!(outcome(without(names.log())), Ok((vec![], vec![])));

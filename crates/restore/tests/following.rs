@@ -181,6 +181,7 @@ impl Writer {
                 Ok(page) => Answer::Page(page),
                 Err(refused) => Answer::Refused(refused),
             },
+            Request::Values { generation, names } => Answer::Values(self.contents.values(*generation, names)),
             Request::Claim(_) | Request::Batch(_) => panic!("who follows writes nothing"),
         }
     }

@@ -3,7 +3,7 @@
 use holdfast_api::{bgp::v1::HeldSession, stored::v1 as stored};
 use holdfast_nsr::{Log, SessionId};
 use holdfast_restore::{MOST_ASKED, Names, NotRebuilt, Objects, Reading, rebuild};
-use holdfast_store::{Answer, Batch, Claim, Contents, Operation, Request};
+use holdfast_store::{Answer, Batch, Claim, Contents, Name, Operation, Refused, Request};
 use prost::Message;
 
 pub(super) const FORMATS: u64 = 8;
@@ -74,6 +74,14 @@ pub(super) fn contents(operations: Vec<Operation>) -> Contents {
 
 /// All objects, through requests and answers.
 pub(super) fn read(contents: &Contents) -> Result<Objects, holdfast_restore::Damaged> {
+    read_but(contents, None)
+}
+
+/// The same of a store that lists this one, and does not have it.
+pub(super) fn read_but(
+    contents: &Contents,
+    lost: Option<Name>,
+) -> Result<Objects, holdfast_restore::Damaged> {
     let mut contents = contents.clone();
     let (mut reading, mut asked) = (Reading::new(1), std::collections::VecDeque::<Request>::new());
     loop {
@@ -82,7 +90,18 @@ pub(super) fn read(contents: &Contents) -> Result<Objects, holdfast_restore::Dam
             assert!(asked.len() <= MOST_ASKED);
         }
         let Some(request) = asked.pop_front() else { break };
-        reading.answered(contents.answer(&request))?;
+        let answer = match (contents.answer(&request), &request) {
+            (Answer::Page(_), Request::Page { name, .. }) if lost == Some(*name) => {
+                Answer::Refused(Refused::NotThere)
+            }
+            (Answer::Values(mut values), Request::Values { names, .. }) => {
+                let of = names.iter().position(|name| lost == Some(*name));
+                of.into_iter().for_each(|at| values[at] = None);
+                Answer::Values(values)
+            }
+            (answer, _) => answer,
+        };
+        reading.answered(answer)?;
     }
     Ok(reading.finish().expect("all answers are there"))
 }

@@ -226,6 +226,7 @@ impl Contents {
             Request::Batch(batch) => self.apply(batch).map(Answer::Applied),
             Request::List { generation, from } => Ok(Answer::Listed(self.list(*generation, from))),
             Request::Page { generation, name, at } => self.page(*generation, name, *at).map(Answer::Page),
+            Request::Values { generation, names } => Ok(Answer::Values(self.values(*generation, names))),
         };
         answer.unwrap_or_else(Answer::Refused)
     }
@@ -238,7 +239,7 @@ impl Contents {
         match request {
             Request::Claim(claim) => self.check_claim(claim).map(drop),
             Request::Batch(batch) => self.check_batch(batch).map(drop),
-            Request::State | Request::List { .. } | Request::Page { .. } => Ok(()),
+            Request::State | Request::List { .. } | Request::Page { .. } | Request::Values { .. } => Ok(()),
         }
     }
 
@@ -369,5 +370,15 @@ impl Contents {
     pub fn page(&self, generation: u64, name: &Name, at: u64) -> Result<Page, Refused> {
         let object = self.generations.get(&generation).and_then(|generation| generation.get(name.as_slice()));
         object.and_then(|object| object.page(at, MOST_PAGE)).ok_or(Refused::NotThere)
+    }
+
+    /// The values of these names, as far as there are some.
+    pub fn values(&self, generation: u64, names: &[Name]) -> Vec<Option<Vec<u8>>> {
+        let generation = self.generations.get(&generation);
+        let value = |name: &Name| match generation.and_then(|generation| generation.get(name.as_slice())) {
+            Some(Object::Value(value)) => Some(value.clone()),
+            Some(Object::Range(_)) | None => None,
+        };
+        names.iter().map(value).collect()
     }
 }

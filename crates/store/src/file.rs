@@ -53,7 +53,7 @@ pub fn append(request: &Request, out: &mut Vec<u8>) {
     match request {
         Request::Claim(claim) => codec::record(out, |body| codec::claim(claim, body)),
         Request::Batch(batch) => codec::record(out, |body| codec::batch(codec::BATCH, batch, body)),
-        Request::State | Request::List { .. } | Request::Page { .. } => {}
+        Request::State | Request::List { .. } | Request::Page { .. } | Request::Values { .. } => {}
     }
 }
 

@@ -19,7 +19,7 @@ pub fn replies(octets: &[u8]) -> (usize, bool) {
     assert_eq!(read(octets.chunks(1)), at_once);
     let (replies, failure) = at_once;
     for reply in &replies {
-        for kind in [Kind::State, Kind::Claim, Kind::Batch, Kind::List, Kind::Page] {
+        for kind in [Kind::State, Kind::Claim, Kind::Batch, Kind::List, Kind::Page, Kind::Values] {
             let _ = answer(kind, reply.clone());
         }
     }
@@ -136,7 +136,8 @@ impl Requests {
             let is_empty = !self.one_of(4);
             return Request::Claim(Claim { incarnation, is_empty, epoch: 5, generation: 1 });
         };
-        match self.below(16) {
+        match self.below(17) {
+            16 => Request::Values { generation: self.generation(&state), names: names().to_vec() },
             0 => self.claim(&state),
             1 => Request::State,
             2 => Request::List { generation: self.generation(&state), from: Cursor::default() },

@@ -95,5 +95,8 @@ pub const JUMP: u64 = 1 << 20;
 /// Objects that a page of a list has at most, where the store can choose. (Redis may give more: those of a small hash.)
 pub const LISTED: usize = 256;
 
+/// Values that are asked for at once at most.
+pub const MOST_VALUES: usize = 256;
+
 /// Octets of a page of an object at most, besides one chunk.
 pub const MOST_PAGE: usize = 1 << 20;

@@ -101,6 +101,16 @@ pub enum Request {
         /// Of a range: from which offset, where a chunk begins. The start is one, and what follows a page.
         at: u64,
     },
+    /// Values of a generation, many at once.
+    Values {
+        /// Of which generation.
+        generation: u64,
+        /// At most [`MOST_VALUES`], and of at most [`MOST_PAGE`] octets together, or one.
+        ///
+        /// [`MOST_VALUES`]: crate::MOST_VALUES
+        /// [`MOST_PAGE`]: crate::MOST_PAGE
+        names: Vec<Name>,
+    },
 }
 
 /// Which request something is the answer to.
@@ -116,6 +126,8 @@ pub enum Kind {
     List,
     /// [`Request::Page`].
     Page,
+    /// [`Request::Values`].
+    Values,
 }
 
 impl Request {
@@ -127,6 +139,7 @@ impl Request {
             Self::Batch(_) => Kind::Batch,
             Self::List { .. } => Kind::List,
             Self::Page { .. } => Kind::Page,
+            Self::Values { .. } => Kind::Values,
         }
     }
 }
@@ -144,6 +157,8 @@ pub enum Answer {
     Listed(Listed),
     /// To [`Request::Page`].
     Page(Page),
+    /// To [`Request::Values`]: in the order of the names; `None`: there is no such value.
+    Values(Vec<Option<Vec<u8>>>),
     /// Nothing was done.
     Refused(Refused),
 }

@@ -173,9 +173,19 @@ fn a_reply_to_something_else_is_no_answer() {
         answer(Kind::List, Reply::Array(vec![bulk(b"0"), Reply::Array(vec![bulk(name), bulk(entry)])]))
     };
     assert!(list(b"a", b"v7").is_ok() && list(b"a", b"r7 9 8 1").is_ok() && list(b"", b"junk").is_ok());
-    for entry in [&b"x7"[..], b"v", b"r9 7 9 1", b"r7 9", b"r7 9 8 1 1", b"r7 9 8 x"] {
-        assert!(list(b"a", entry).is_err() || entry == b"r7 9 8 x", "{}", entry.escape_ascii());
+    let objects = |name: &[u8], entry: &[u8]| match list(name, entry) {
+        Ok(Answer::Listed(listed)) => listed.objects.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(objects(b"a", b"r7 9 8 x"), 1, "what counts chunks is not read");
+    for entry in [&b"x7"[..], b"v", b"r9 7 9 1", b"r7 9", b"r7 9 8 1 1", b"\xff"] {
+        assert_eq!(objects(b"a", entry), 0, "{}", entry.escape_ascii());
     }
+    assert_eq!(objects(&[b'a'; 200], b"v7"), 0, "no name of ours");
+    let values = |all: &[Reply]| answer(Kind::Values, Reply::Array([&[bulk(b"values")], all].concat()));
+    assert_eq!(values(&[bulk(b"x"), Reply::Nil]), Ok(Answer::Values(vec![Some(b"x".to_vec()), None])));
+    assert_eq!(values(&[Reply::Integer(7)]), Err(Failure::Unexpected));
+    assert_eq!(refused(Kind::Values, &["absent"]), Err(Failure::Unexpected));
     assert_eq!(confirmed(&Reply::Integer(2)), Ok(2));
     assert_eq!(confirmed(&Reply::Integer(-2)), Err(Failure::Unexpected));
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_api::replicator::v1::Kind;
 use holdfast_restore::{Objects, Reading};
-use holdfast_store::{Answer, Failure};
+use holdfast_store::{Answer, Failure, Refused};
 use holdfast_sys::clock;
 use tracing::{error, info, warn};
 
@@ -256,7 +256,15 @@ impl Engine {
             self.heard.0 = 0;
             self.restoring = match self.writer.counted_before() {
                 Some(generation) => Restoring::Reading(Box::new(Reading::new(generation))),
-                None => Restoring::Over,
+                None => {
+                    if self.standing.is_standby {
+                        warn!(
+                            event = "sessions-not-restored",
+                            "the store has nothing: all sessions begin anew"
+                        );
+                    }
+                    Restoring::Over
+                }
             };
         }
     }
@@ -273,6 +281,8 @@ impl Engine {
         // Nothing was written, so there is no other answer.
         let answer = match answer {
             Ok(answer) => answer,
+            // In the place of an object: that is missing.
+            Err(Failure::OtherData) => Answer::Refused(Refused::NotThere),
             Err(failure) => return Err(Err(failure)),
         };
         self.heard.0 += 1;

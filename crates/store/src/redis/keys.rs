@@ -59,6 +59,15 @@ impl Keys {
                 self.data(*generation, &mut command);
                 command.word(name.as_slice()).number(*at).number(MOST_PAGE as u64);
             }
+            Request::Values { generation, names } => {
+                let mut command = Command::new(out, 5 + names.len());
+                command.word(b"EVALSHA").word(&Script::Values.digest()).word(b"1");
+                self.data(*generation, &mut command);
+                command.number(MOST_PAGE as u64);
+                for name in names {
+                    command.word(name.as_slice());
+                }
+            }
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ local entry = call('HGET', index, name)
 if not entry or not call('HGET', data, '') then return {'absent'} end
 if string.sub(entry, 1, 1) == 'v' then
   local value = call('HGET', data, 'v' .. name)
-  if not value then return {'foreign'} end
+  -- Whoever reads takes no longer ones, and nobody writes them.
+  if not value or #value > tonumber(ARGV[3]) then return {'foreign'} end
   return {'value', value}
 end
 local start, stop = string.match(entry, '^r(%d+) (%d+)')
@@ -18,8 +19,8 @@ while offset < last do
     if octets == 0 then return {'absent'} end
     return {'foreign'}
   end
-  -- Nobody writes an empty one: behind it this would go on for ever.
-  if #chunk == 0 then return {'foreign'} end
+  -- Nobody writes such ones: behind an empty one this would go on for ever.
+  if #chunk == 0 or #chunk > most then return {'foreign'} end
   if octets > 0 and octets + #chunk > most then break end
   reply[#reply + 1] = chunk
   octets, offset = octets + #chunk, offset + #chunk

@@ -15,15 +15,18 @@ pub enum Script {
     Batch,
     /// For a part of an object.
     Page,
+    /// For values.
+    Values,
 }
 
 const CLAIM: &str = include_str!("claim.lua");
 const BATCH: &str = include_str!("batch.lua");
 const PAGE: &str = include_str!("page.lua");
+const VALUES: &str = include_str!("values.lua");
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Claim, Self::Batch, Self::Page];
+    pub const ALL: [Self; 4] = [Self::Claim, Self::Batch, Self::Page, Self::Values];
 
     /// The one that a request needs, if it needs one.
     pub fn of(kind: Kind) -> Option<Self> {
@@ -31,6 +34,7 @@ impl Script {
             Kind::Claim => Some(Self::Claim),
             Kind::Batch => Some(Self::Batch),
             Kind::Page => Some(Self::Page),
+            Kind::Values => Some(Self::Values),
             Kind::State | Kind::List => None,
         }
     }
@@ -41,17 +45,19 @@ impl Script {
             Self::Claim => CLAIM,
             Self::Batch => BATCH,
             Self::Page => PAGE,
+            Self::Values => VALUES,
         }
     }
 
     /// What the server calls it: the SHA-1 digest of its text in hexadecimal digits.
     pub fn digest(self) -> [u8; 40] {
-        const DIGESTS: [[u8; 40]; 3] =
-            [sha1(CLAIM.as_bytes()), sha1(BATCH.as_bytes()), sha1(PAGE.as_bytes())];
+        const DIGESTS: [[u8; 40]; 4] =
+            [sha1(CLAIM.as_bytes()), sha1(BATCH.as_bytes()), sha1(PAGE.as_bytes()), sha1(VALUES.as_bytes())];
         match self {
             Self::Claim => DIGESTS[0],
             Self::Batch => DIGESTS[1],
             Self::Page => DIGESTS[2],
+            Self::Values => DIGESTS[3],
         }
     }
 
@@ -88,7 +94,7 @@ pub fn answer(kind: Kind, reply: Reply) -> Result<Answer, Failure> {
     match kind {
         Kind::State => state(&elements),
         Kind::List => list(elements),
-        Kind::Claim | Kind::Batch | Kind::Page => of_script(kind, elements)?,
+        Kind::Claim | Kind::Batch | Kind::Page | Kind::Values => of_script(kind, elements)?,
     }
     .ok_or(Failure::Unexpected)
 }
@@ -102,6 +108,14 @@ fn of_script(kind: Kind, elements: Vec<Reply>) -> Result<Option<Answer>, Failure
         (_, b"foreign") => return Err(Failure::OtherData),
         (Kind::Claim, b"ok") => claimed(rest),
         (Kind::Batch, b"ok") => applied(rest),
+        (Kind::Values, b"values") => {
+            let value = |reply| match reply {
+                Reply::Bulk(value) => Some(Some(value)),
+                Reply::Nil => Some(None),
+                Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Array(_) => None,
+            };
+            elements.map(value).collect::<Option<_>>().map(Answer::Values)
+        }
         (Kind::Page, b"value" | b"range") => return Ok(page(&word, elements.collect())),
         _ => refused(kind, &word, rest).map(Answer::Refused),
     };
@@ -174,7 +188,7 @@ fn refused(kind: Kind, word: &[u8], rest: &[Reply]) -> Option<Refused> {
     let operation = || usize::try_from(number(rest.first()?)?).ok();
     let refused = match (kind, word, rest) {
         (Kind::Page, b"absent", []) => Refused::NotThere,
-        (Kind::Page, ..) => return None,
+        (Kind::Page | Kind::Values, ..) => return None,
         (_, b"lost", []) => Refused::Lost { there: None },
         (_, b"lost", [there]) => Refused::Lost { there: Some(hexadecimal(there)?) },
         (_, b"epoch", [there]) => Refused::Epoch { there: number(there)? },
@@ -218,8 +232,8 @@ fn list(elements: Vec<Reply>) -> Option<Answer> {
     let mut objects = Vec::with_capacity(pairs.len());
     for [name, entry] in pairs {
         let Reply::Bulk(name) = name else { return None };
-        if !name.is_empty() {
-            let (name, description) = (Name::new(name).ok()?, description(text(entry)?)?);
+        // What cannot be read is somebody else's, or damaged: whoever needs it finds that it is missing.
+        if let (Ok(name), Some(description)) = (Name::new(name), text(entry).and_then(description)) {
             objects.push(Described { name, description });
         }
     }

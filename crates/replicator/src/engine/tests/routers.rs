@@ -93,7 +93,7 @@ fn a_way_that_ends_at_the_same_place_again_and_again_is_given_up() {
     let mut next = after_a_death(&mut world);
     // What an attempt has read that others had not is progress.
     for (milliseconds, answers, ready) in
-        [(0, 4, false), (2000, 5, false), (3000, 5, false), (4900, 4, false), (5000, 5, true)]
+        [(0, 3, false), (2000, 4, false), (3000, 4, false), (4900, 3, false), (5000, 4, true)]
     {
         world.answers(Some(answers));
         let now = world.now + Duration::from_millis(milliseconds);
