@@ -142,13 +142,13 @@ impl Tasks {
                 let fea: AddressClient = self.resolver.wait_for(&class(&vrf)).await?;
                 fea.resign(ResignRequest { addresses, stay }).await
             };
-            failed = failed.and(within(resigned).await.map(drop));
+            failed = failed.and(within("fea", resigned).await.map(drop));
         }
         failed
     }
 
     async fn assume(&self, vrf: &str, addresses: Vec<ApiAddress>) -> Result<AssumeReply, XrlError> {
-        within(async {
+        within("fea", async {
             let fea: AddressClient = self.resolver.wait_for(&class(vrf)).await?;
             let until = self.engine.borrow().addresses_until();
             fea.assume(AssumeRequest { addresses, until }).await
@@ -157,7 +157,7 @@ impl Tasks {
     }
 
     async fn announce(&self, vrf: &str) -> Result<(), XrlError> {
-        within(async {
+        within("fea", async {
             let fea: AddressClient = self.resolver.wait_for(&class(vrf)).await?;
             let until = self.engine.borrow().addresses_until();
             fea.announce(AnnounceRequest { until }).await.map(drop)

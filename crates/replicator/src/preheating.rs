@@ -156,7 +156,7 @@ impl Tasks {
     /// Ends a `bgp` that has stand-ins, and forgets them.
     async fn make_way(&self) -> Result<(), XrlError> {
         let end = self.engine.borrow().has_stand_ins;
-        within(self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end })).await?;
+        within("keeper", self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end })).await?;
         // Not before: the end of its connections would end the sessions, and take their routes away.
         self.stand_ins.borrow_mut().clear();
         Ok(())
@@ -197,7 +197,7 @@ impl Tasks {
     /// The same, and nobody takes for stand-ins what `bgp` has next.
     async fn make_way_for_good(&self) -> Result<(), XrlError> {
         self.make_way().await?;
-        within(self.keeper.drop(GetRequest { key: STAND_INS.into() })).await.map(drop)
+        within("keeper", self.keeper.drop(GetRequest { key: STAND_INS.into() })).await.map(drop)
     }
 
     /// Until `bgp` has no stand-ins any more.

@@ -28,16 +28,18 @@ use holdfast_sys::{memory::SharedMemory, repair};
 use holdfast_types::address;
 use holdfast_xrl::{XrlError, scoped};
 use prost::Message;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, warn};
 
-use crate::tasks::{OWNER, Tasks};
+use crate::tasks::{OWNER, RETRY, Tasks};
 
 /// How long each of the other processes may take for its part.
 const LIMIT: Duration = Duration::from_secs(3);
 /// How often sockets are tried again whose connections a dead process has still, and the pause in between.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
+/// For how long sessions that are here wait for a process that hangs: it is started anew meanwhile.
+const MOST_INSISTED: Duration = Duration::from_secs(20);
 /// Between two attempts to close the gate.
 const GATE_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether a log that was put is here.
@@ -116,18 +118,18 @@ impl Tasks {
     }
 
     async fn remake_all(&self, tables: Vec<Table>) -> Result<(u32, u32), XrlError> {
-        let gate = self.gate_closed().await?;
+        self.gate_closed().await?;
         self.assume_addresses().await;
         let made = self.remake_behind(tables).await;
-        // Whatever came of it, what is here now hears its peers.
-        within(gate.open(GateEmpty {})).await?;
+        // Whatever came of it, what is here now hears its peers. What was put at the keeper is of no use without.
+        insist(|| self.open_gate()).await?;
         self.announce_addresses().await;
         let made = made?;
         let mut here = 0;
         for table in &made {
             for part in table.sessions.chunks(MANY) {
                 here += part.len();
-                self.release(&table.vrf, part).await?;
+                insist(|| self.release(&table.vrf, part)).await?;
             }
         }
         for table in &made {
@@ -144,7 +146,7 @@ impl Tasks {
         // There may be no session to be made: then nobody else opens the gate.
         self.has_finished.set(false);
         match self.gate_closed().await {
-            Ok(_) => {
+            Ok(()) => {
                 self.assume_addresses().await;
                 self.announce_addresses().await;
             }
@@ -154,7 +156,7 @@ impl Tasks {
 
     /// Until the log that was put is the one that is copied: a store that is written before would lose its sessions.
     async fn wait_for_log(&self, vrf: &str, log: &OwnedFd) -> Result<(), XrlError> {
-        within(async {
+        within("keeper", async {
             while !self.engine.borrow().copies(vrf, log) {
                 self.fetch().await?;
                 sleep(STEP).await;
@@ -164,24 +166,40 @@ impl Tasks {
         .await
     }
 
-    async fn gate_closed(&self) -> Result<GateClient, XrlError> {
-        let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
+    async fn gate_closed(&self) -> Result<(), XrlError> {
         let mut attempts = 0;
         // It does not stand everywhere while a dead router has its queue.
-        while let Err(error) = within(gate.close(GateEmpty {})).await {
+        while let Err(error) = self.close_gate().await {
             attempts += 1;
             if attempts == ATTEMPTS {
                 return Err(error);
             }
             sleep(GATE_PAUSE).await;
         }
-        Ok(gate)
+        Ok(())
+    }
+
+    async fn close_gate(&self) -> Result<(), XrlError> {
+        within("gate", async {
+            let gate: GateClient = self.resolver.wait_for("gate").await?;
+            gate.close(GateEmpty {}).await.map(drop)
+        })
+        .await
+    }
+
+    async fn open_gate(&self) -> Result<(), XrlError> {
+        within("gate", async {
+            let gate: GateClient = self.resolver.wait_for("gate").await?;
+            gate.open(GateEmpty {}).await.map(drop)
+        })
+        .await
     }
 
     /// What has to be done while no segment reaches this router.
     async fn remake_behind(&self, tables: Vec<Table>) -> Result<Vec<MadeTable>, XrlError> {
-        within(self.stand_ins_are_gone()).await?;
-        within(self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: false })).await?;
+        within("bgp", self.stand_ins_are_gone()).await?;
+        let drop_of = || self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: false });
+        insist(async || within("keeper", drop_of()).await).await?;
         self.engine.borrow_mut().remakes();
         let configured = self.engine.borrow().configuration.tables.clone();
         // For all sessions together: those that can be made do not wait for many that cannot.
@@ -197,12 +215,12 @@ impl Tasks {
         for table in &made {
             for one in &table.sessions {
                 let key = format!("session-{}", one.id.0);
-                self.put(&key, &one.vrf, &one.socket, Some(one.hold)).await?;
+                insist(|| self.put(&key, &one.vrf, &one.socket, Some(one.hold))).await?;
             }
         }
         // Without a log the sockets are nobody's: whoever dies here begins again.
         for table in &made {
-            self.put("log", &table.vrf, &table.log, None).await?;
+            insist(|| self.put("log", &table.vrf, &table.log, None)).await?;
         }
         Ok(made)
     }
@@ -232,7 +250,7 @@ impl Tasks {
         attempts: &mut u32,
     ) -> Result<MadeTable, XrlError> {
         let (mut log, copy, restored) = self.log(table)?;
-        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", &table.vrf))).await?;
+        let fea: SocketClient = within("fea", self.resolver.wait_for(&class("fea", &table.vrf))).await?;
         let (mut sessions, mut not) = (Vec::new(), u32::try_from(table.lost.len()).unwrap_or(u32::MAX));
         for one in restored {
             match self.remake_session(&fea, (&table.vrf, number), &log, &one, attempts).await {
@@ -275,14 +293,13 @@ impl Tasks {
         let (Some(local), Some(remote)) = ends else { return Err(missing()) };
         let hold = hold_time(log.record(restored.id));
         let descriptor = loop {
-            match within(fea.restore(request.clone())).await {
+            match within("fea", fea.restore(request.clone())).await {
                 Ok((_, descriptors)) => break descriptors.into_iter().next().ok_or_else(missing)?,
                 // Processes that died a moment ago may have it still, with all that they had in memory.
                 Err(error) if *attempts > 0 => {
                     *attempts -= 1;
                     debug!("session {}: {}", restored.was.0, error.message());
-                    let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-                    within(gate.close(GateEmpty {})).await?;
+                    self.close_gate().await?;
                     sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -325,7 +342,7 @@ impl Tasks {
         let key = class(key, vrf);
         let put = PutRequest { key, on_death: OnDeath::Keep.into(), hold_milliseconds, note: String::new() };
         let request = PutOfRequest { owner: OWNER.into(), put: Some(put) };
-        within(self.keeper.put_of(request, vec![copy])).await.map(drop)
+        within("keeper", self.keeper.put_of(request, vec![copy])).await.map(drop)
     }
 
     async fn release(&self, vrf: &str, sessions: &[Made]) -> Result<(), XrlError> {
@@ -334,8 +351,11 @@ impl Tasks {
     }
 
     async fn release_sockets(&self, vrf: &str, sockets: Vec<OwnedFd>) -> Result<(), XrlError> {
-        let fea: SocketClient = within(self.resolver.wait_for(&class("fea", vrf))).await?;
-        within(fea.release(SocketEmpty {}, sockets)).await.map(drop)
+        within("fea", async {
+            let fea: SocketClient = self.resolver.wait_for(&class("fea", vrf)).await?;
+            fea.release(SocketEmpty {}, sockets).await.map(drop)
+        })
+        .await
     }
 
     /// Ends what a process before may have begun: the gate is opened, and sockets that wait for it are released.
@@ -347,8 +367,7 @@ impl Tasks {
             let engine = self.engine.borrow();
             engine.tables.iter().map(|table| (table.vrf.clone(), table.unreleased())).collect()
         };
-        let gate: GateClient = within(self.resolver.wait_for("gate")).await?;
-        within(gate.open(GateEmpty {})).await?;
+        self.open_gate().await?;
         for (vrf, sockets) in unreleased {
             let mut sockets = sockets.into_iter().peekable();
             while sockets.peek().is_some() {
@@ -366,10 +385,27 @@ pub(crate) fn hold_time(record: &[u8]) -> Duration {
     hold.map_or(WITHOUT_HOLD_TIME, |seconds| Duration::from_secs(seconds.into()))
 }
 
-/// A call that is not waited for without end: others may be hung.
-pub(crate) async fn within<T>(call: impl IntoFuture<Output = Result<T, XrlError>>) -> Result<T, XrlError> {
-    let late = |_| Err(XrlError::timeout("a process that restores sessions does not answer"));
+/// A call to a process that is not waited for without end: it may be hung.
+pub(crate) async fn within<T>(
+    process: &str,
+    call: impl IntoFuture<Output = Result<T, XrlError>>,
+) -> Result<T, XrlError> {
+    let late = |_| Err(XrlError::timeout(format!("the process {process} does not answer")));
     timeout(LIMIT, call.into_future()).await.unwrap_or_else(late)
+}
+
+/// Sessions are on their way, and lack this only: it is tried again, as whoever hangs is started anew.
+async fn insist<T>(call: impl AsyncFn() -> Result<T, XrlError>) -> Result<T, XrlError> {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Err(error) if began.elapsed() < MOST_INSISTED => {
+                warn!(event = "sessions-wait", "sessions are not here yet: {}", error.message());
+                sleep(RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn class(name: &str, vrf: &str) -> String {
@@ -402,7 +438,26 @@ fn request(socket: &Socket, restored: &Restored, unix_milliseconds: u64) -> Rest
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_hangs_is_waited_for_until_another_one_is_there_and_not_for_ever() {
+        let calls = Cell::new(0);
+        let hangs_twice = async || {
+            calls.set(calls.get() + 1);
+            let hangs = calls.get() <= 2;
+            within("gate", async { if hangs { std::future::pending().await } else { Ok(7) } }).await
+        };
+        assert_eq!((insist(hangs_twice).await.ok(), calls.get()), (Some(7), 3));
+        let began = Instant::now();
+        let hangs = async || within::<()>("gate", std::future::pending()).await;
+        let error = insist(hangs).await.expect_err("it hangs for ever");
+        assert_eq!(error.message(), "the process gate does not answer");
+        let took = began.elapsed();
+        assert!(took >= MOST_INSISTED && took <= MOST_INSISTED + LIMIT + RETRY, "{took:?}");
+    }
 
     #[test]
     fn timestamps_are_ahead_whatever_a_clock_says_and_wrap() {
