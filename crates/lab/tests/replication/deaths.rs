@@ -163,7 +163,9 @@ fn a_connection_that_collides_with_one_that_was_made_again_ends_and_comes_back()
 /// A session whose objects have been damaged in the store begins anew, which its peer hears of, and the one beside it goes on.
 #[test]
 fn a_session_that_the_store_does_not_have_as_a_whole_begins_anew_alone() -> Result<()> {
-    let mut scene = Scene::open(&Set { specials: &[Special::Waits, Special::Md5], ..Set::default() })?;
+    // Its peer hears of it when it next says something: a third of this later at most.
+    let set = Set { specials: &[Special::Waits, Special::Md5], hold_time: 30, ..Set::default() };
+    let mut scene = Scene::open(&set)?;
     scene.until_gated()?;
     scene.router.die()?;
     // Longer than anything that is read, and no description.
