@@ -32,7 +32,8 @@ mod sha1;
 pub use command::{authenticate, ping, wait};
 pub use keys::{BadRouter, Keys, LONGEST_ROUTER};
 pub use reply::{
-    LONGEST_BULK, LONGEST_LINE, MOST_DEPTH, MOST_ELEMENTS, MOST_REPLY, MOST_UNREAD, Replies, Reply,
+    LONGEST_BULK, LONGEST_LINE, LONGEST_SKIPPED, MOST_DEPTH, MOST_ELEMENTS, MOST_REPLY, MOST_UNREAD, Replies,
+    Reply,
 };
 pub use scripts::{Script, answer, confirmed};
 

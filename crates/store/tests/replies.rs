@@ -4,8 +4,7 @@ use holdfast_store::{
     Answer, Failure, Kind, Refused,
     fuzzing::replies,
     redis::{
-        LONGEST_BULK, LONGEST_LINE, MOST_ELEMENTS, MOST_REPLY, MOST_UNREAD, Replies, Reply, Script, answer,
-        confirmed,
+        LONGEST_BULK, LONGEST_LINE, MOST_ELEMENTS, MOST_UNREAD, Replies, Reply, Script, answer, confirmed,
     },
 };
 
@@ -79,7 +78,7 @@ fn what_is_no_reply_breaks_the_connection() {
         b"%1\r\n",
         b"_\r\n",
         b":--1\r\n",
-        b"$1048577\r\n",
+        b"$536870913\r\n",
         b"*8193\r\n",
     ];
     for example in examples {
@@ -102,7 +101,25 @@ fn a_lying_server_is_given_up() {
     assert!(broken(&nested));
     let chunk = [format!("${LONGEST_BULK}\r\n").as_bytes(), &vec![7; LONGEST_BULK], b"\r\n"].concat();
     assert!(!broken(&[&b"*9\r\n"[..], &chunk.repeat(3)].concat()));
-    assert!(broken(&[&b"*9\r\n"[..], &chunk.repeat(MOST_REPLY / LONGEST_BULK)].concat()));
+    let too_long = |reply: &[u8]| {
+        let (mut reader, mut found) = (Replies::new(), None);
+        for piece in reply.chunks(1 << 20) {
+            reader.push(piece).expect("few are unread");
+            while let Some(reply) = reader.take().expect("sound") {
+                found = Some(reply);
+            }
+        }
+        let Some(Reply::Array(elements)) = found else { panic!("{found:?}") };
+        elements.iter().map(|element| *element == Reply::TooLong).collect::<Vec<_>>()
+    };
+    // What there is no room for is read on behind.
+    let many = [&b"*5\r\n"[..], &chunk.repeat(4), b":7\r\n"].concat();
+    assert_eq!(too_long(&many), [false, false, false, true, false]);
+    let long =
+        [format!("${}\r\n", 3 * LONGEST_BULK).as_bytes(), &vec![7; 3 * LONGEST_BULK], b"\r\n"].concat();
+    assert_eq!(too_long(&[b"*2\r\n", &long[..], b"$1\r\nx\r\n"].concat()), [true, false]);
+    let (all, end) = long.split_at(long.len() - 2);
+    assert!(!broken(all) && broken(&[all, b"x\r"].concat()) && !broken(&[all, end].concat()));
     assert!(!broken(&chunk.repeat(9)), "nine replies");
     let mut reader = Replies::new();
     assert!(reader.push(&vec![b':'; MOST_UNREAD]).is_ok());
@@ -182,10 +199,14 @@ fn a_reply_to_something_else_is_no_answer() {
         assert_eq!(objects(b"a", entry), 0, "{}", entry.escape_ascii());
     }
     assert_eq!(objects(&[b'a'; 200], b"v7"), 0, "no name of ours");
-    let values = |all: &[Reply]| answer(Kind::Values, Reply::Array([&[bulk(b"values")], all].concat()));
-    assert_eq!(values(&[bulk(b"x"), Reply::Nil]), Ok(Answer::Values(vec![Some(b"x".to_vec()), None])));
-    assert_eq!(values(&[Reply::Integer(7)]), Err(Failure::Unexpected));
-    assert_eq!(refused(Kind::Values, &["absent"]), Err(Failure::Unexpected));
+    assert_eq!(list(b"a", &[]).map(|_| ()), Ok(()), "an empty entry");
+    let values = |all: &[Reply]| answer(Kind::Values, Reply::Array(all.to_vec()));
+    let (there, value) = (bulk(b"9"), bulk(b"x"));
+    let found = values(&[there.clone(), value.clone(), Reply::Nil, Reply::TooLong]);
+    assert_eq!(found, Ok(Answer::Values(vec![Some(b"x".to_vec()), None, None])));
+    assert_eq!(values(&[Reply::Nil, value]), Ok(Answer::Values(vec![None])), "no such generation");
+    assert_eq!(values(&[there, Reply::Integer(7)]), Err(Failure::Unexpected));
+    assert_eq!(values(&[]), Err(Failure::Unexpected));
     assert_eq!(confirmed(&Reply::Integer(2)), Ok(2));
     assert_eq!(confirmed(&Reply::Integer(-2)), Err(Failure::Unexpected));
 }

@@ -105,7 +105,7 @@ impl Book {
     pub fn asks(&mut self, words: &[Vec<u8>]) -> Request {
         let Some(command) = words.first() else { return Request::Other };
         match (command.as_slice(), words.get(1).map(Vec::as_slice)) {
-            (b"HMGET", _) => Request::State,
+            (b"HMGET", Some(key)) if key.ends_with(b":head") => Request::State,
             (b"EVALSHA", Some(digest)) if digest == Script::Claim.digest() => {
                 let arguments = arguments(words);
                 let generation = (arguments[0].clone(), number(&arguments[3]));

@@ -5,8 +5,11 @@ use crate::Failure;
 /// Octets of a line at most: of a status, an error or a number.
 pub const LONGEST_LINE: usize = 1024;
 
-/// Octets of a bulk string at most: longer than a value or a chunk can be.
+/// Octets of a bulk string that are kept at most: no value and no chunk is longer.
 pub const LONGEST_BULK: usize = 1 << 20;
+
+/// Octets of a bulk string at most: as much as a server takes by default.
+pub const LONGEST_SKIPPED: usize = 512 << 20;
 
 /// Arrays in each other at most.
 pub const MOST_DEPTH: usize = 4;
@@ -14,7 +17,7 @@ pub const MOST_DEPTH: usize = 4;
 /// Elements of a reply at most, those of arrays in it among them.
 pub const MOST_ELEMENTS: usize = 8192;
 
-/// Octets of a reply at most, with what each element takes here.
+/// Octets of a reply that are kept at most, with what each element takes here.
 pub const MOST_REPLY: usize = 4 << 20;
 
 /// Octets at most that came and are no whole element yet. [`Replies::push`] takes no more.
@@ -39,6 +42,8 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// There is none.
     Nil,
+    /// A bulk string that is not kept: it has more than [`LONGEST_BULK`] octets, or the reply more than [`MOST_REPLY`].
+    TooLong,
     /// Replies in a reply.
     Array(Vec<Self>),
 }
@@ -56,6 +61,8 @@ pub struct Replies {
     open: Vec<(usize, Vec<Reply>)>,
     elements: usize,
     octets: usize,
+    /// Octets that are still to come of a bulk string that is not kept.
+    skipped: Option<usize>,
     broken: Option<&'static str>,
 }
 
@@ -135,6 +142,9 @@ impl Replies {
 
     /// The next element, if all of it is there; else nothing of it counts as read.
     fn element(&mut self) -> Result<Option<Element>, &'static str> {
+        if let Some(left) = self.skipped {
+            return self.skip(left);
+        }
         let Some((line, behind)) = self.line()? else { return Ok(None) };
         let (&kind, text) = line.split_first().ok_or("an empty line")?;
         let length = text.len();
@@ -147,8 +157,12 @@ impl Replies {
                 -1 => Element::Whole(Reply::Nil),
                 length => {
                     let length = usize::try_from(length).map_err(|_| "a negative length")?;
-                    if length > LONGEST_BULK {
+                    if length > LONGEST_SKIPPED {
                         return Err("a string is too long");
+                    }
+                    if length > LONGEST_BULK || self.octets + length + ELEMENT > MOST_REPLY {
+                        self.read = behind;
+                        return self.skip(length);
                     }
                     let Some(octets) = self.unread.get(behind..behind + length + 2) else { return Ok(None) };
                     let octets =
@@ -172,14 +186,38 @@ impl Replies {
             Element::Whole(Reply::Bulk(octets)) => octets.len(),
             Element::Whole(_) | Element::Opens(_) => length,
         };
-        self.elements += 1;
-        self.octets += taken + ELEMENT;
-        if self.elements > MOST_ELEMENTS || self.octets > MOST_REPLY {
-            return Err("a reply is too long");
-        }
+        self.count(taken)?;
         self.read = next;
         self.searched = next;
         Ok(Some(element))
+    }
+
+    /// Reads on in a bulk string that is not kept, and of which so many octets are still to come.
+    fn skip(&mut self, left: usize) -> Result<Option<Element>, &'static str> {
+        let here = left.min(self.unread.len() - self.read);
+        self.read += here;
+        (self.searched, self.skipped) = (self.read, Some(left - here));
+        let Some(end) = self.unread.get(self.read..self.read + 2).filter(|_| here == left) else {
+            return Ok(None);
+        };
+        if end != b"\r\n" {
+            return Err("a string does not end where it should");
+        }
+        self.count(0)?;
+        self.read += 2;
+        (self.searched, self.skipped) = (self.read, None);
+        Ok(Some(Element::Whole(Reply::TooLong)))
+    }
+
+    /// One element more is read, with so many octets.
+    fn count(&mut self, octets: usize) -> Result<(), &'static str> {
+        self.elements += 1;
+        self.octets += octets + ELEMENT;
+        if self.elements > MOST_ELEMENTS || self.octets > MOST_REPLY {
+            Err("a reply is too long")
+        } else {
+            Ok(())
+        }
     }
 
     /// The line that begins what is unread, and where the octets behind it are.

@@ -15,18 +15,15 @@ pub enum Script {
     Batch,
     /// For a part of an object.
     Page,
-    /// For values.
-    Values,
 }
 
 const CLAIM: &str = include_str!("claim.lua");
 const BATCH: &str = include_str!("batch.lua");
 const PAGE: &str = include_str!("page.lua");
-const VALUES: &str = include_str!("values.lua");
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Claim, Self::Batch, Self::Page, Self::Values];
+    pub const ALL: [Self; 3] = [Self::Claim, Self::Batch, Self::Page];
 
     /// The one that a request needs, if it needs one.
     pub fn of(kind: Kind) -> Option<Self> {
@@ -34,8 +31,7 @@ impl Script {
             Kind::Claim => Some(Self::Claim),
             Kind::Batch => Some(Self::Batch),
             Kind::Page => Some(Self::Page),
-            Kind::Values => Some(Self::Values),
-            Kind::State | Kind::List => None,
+            Kind::State | Kind::List | Kind::Values => None,
         }
     }
 
@@ -45,19 +41,17 @@ impl Script {
             Self::Claim => CLAIM,
             Self::Batch => BATCH,
             Self::Page => PAGE,
-            Self::Values => VALUES,
         }
     }
 
     /// What the server calls it: the SHA-1 digest of its text in hexadecimal digits.
     pub fn digest(self) -> [u8; 40] {
-        const DIGESTS: [[u8; 40]; 4] =
-            [sha1(CLAIM.as_bytes()), sha1(BATCH.as_bytes()), sha1(PAGE.as_bytes()), sha1(VALUES.as_bytes())];
+        const DIGESTS: [[u8; 40]; 3] =
+            [sha1(CLAIM.as_bytes()), sha1(BATCH.as_bytes()), sha1(PAGE.as_bytes())];
         match self {
             Self::Claim => DIGESTS[0],
             Self::Batch => DIGESTS[1],
             Self::Page => DIGESTS[2],
-            Self::Values => DIGESTS[3],
         }
     }
 
@@ -75,7 +69,9 @@ pub fn confirmed(reply: &Reply) -> Result<u64, Failure> {
     match reply {
         Reply::Integer(replicas) => u64::try_from(*replicas).map_err(|_| Failure::Unexpected),
         Reply::Error(failure) => Err(failure.clone()),
-        Reply::Status(_) | Reply::Bulk(_) | Reply::Nil | Reply::Array(_) => Err(Failure::Unexpected),
+        Reply::Status(_) | Reply::Bulk(_) | Reply::Nil | Reply::TooLong | Reply::Array(_) => {
+            Err(Failure::Unexpected)
+        }
     }
 }
 
@@ -87,14 +83,15 @@ pub fn answer(kind: Kind, reply: Reply) -> Result<Answer, Failure> {
     let elements = match reply {
         Reply::Array(elements) => elements,
         Reply::Error(failure) => return Err(failure),
-        Reply::Status(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil => {
+        Reply::Status(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::TooLong => {
             return Err(Failure::Unexpected);
         }
     };
     match kind {
         Kind::State => state(&elements),
         Kind::List => list(elements),
-        Kind::Claim | Kind::Batch | Kind::Page | Kind::Values => of_script(kind, elements)?,
+        Kind::Values => values(elements),
+        Kind::Claim | Kind::Batch | Kind::Page => of_script(kind, elements)?,
     }
     .ok_or(Failure::Unexpected)
 }
@@ -108,14 +105,6 @@ fn of_script(kind: Kind, elements: Vec<Reply>) -> Result<Option<Answer>, Failure
         (_, b"foreign") => return Err(Failure::OtherData),
         (Kind::Claim, b"ok") => claimed(rest),
         (Kind::Batch, b"ok") => applied(rest),
-        (Kind::Values, b"values") => {
-            let value = |reply| match reply {
-                Reply::Bulk(value) => Some(Some(value)),
-                Reply::Nil => Some(None),
-                Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Array(_) => None,
-            };
-            elements.map(value).collect::<Option<_>>().map(Answer::Values)
-        }
         (Kind::Page, b"value" | b"range") => return Ok(page(&word, elements.collect())),
         _ => refused(kind, &word, rest).map(Answer::Refused),
     };
@@ -125,7 +114,12 @@ fn of_script(kind: Kind, elements: Vec<Reply>) -> Result<Option<Answer>, Failure
 fn text(reply: &Reply) -> Option<&str> {
     match reply {
         Reply::Bulk(octets) => str::from_utf8(octets).ok(),
-        Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => None,
+        Reply::Status(_)
+        | Reply::Error(_)
+        | Reply::Integer(_)
+        | Reply::Nil
+        | Reply::TooLong
+        | Reply::Array(_) => None,
     }
 }
 
@@ -188,7 +182,7 @@ fn refused(kind: Kind, word: &[u8], rest: &[Reply]) -> Option<Refused> {
     let operation = || usize::try_from(number(rest.first()?)?).ok();
     let refused = match (kind, word, rest) {
         (Kind::Page, b"absent", []) => Refused::NotThere,
-        (Kind::Page | Kind::Values, ..) => return None,
+        (Kind::Page, ..) => return None,
         (_, b"lost", []) => Refused::Lost { there: None },
         (_, b"lost", [there]) => Refused::Lost { there: Some(hexadecimal(there)?) },
         (_, b"epoch", [there]) => Refused::Epoch { there: number(there)? },
@@ -231,13 +225,29 @@ fn list(elements: Vec<Reply>) -> Option<Answer> {
     let (pairs, []) = fields.as_chunks::<2>() else { return None };
     let mut objects = Vec::with_capacity(pairs.len());
     for [name, entry] in pairs {
-        let Reply::Bulk(name) = name else { return None };
+        let name = match name {
+            Reply::Bulk(name) => name.as_slice(),
+            Reply::TooLong => continue,
+            _ => return None,
+        };
         // What cannot be read is somebody else's, or damaged: whoever needs it finds that it is missing.
         if let (Ok(name), Some(description)) = (Name::new(name), text(entry).and_then(description)) {
             objects.push(Described { name, description });
         }
     }
     Some(Answer::Listed(Listed { objects, next }))
+}
+
+/// The first element says that there is such a generation. What is longer than any value is none of ours.
+fn values(elements: Vec<Reply>) -> Option<Answer> {
+    let mut elements = elements.into_iter();
+    let is_there = elements.next()? != Reply::Nil;
+    let value = |reply| match reply {
+        Reply::Bulk(value) => Some(Some(value).filter(|_| is_there)),
+        Reply::Nil | Reply::TooLong => Some(None),
+        Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Array(_) => None,
+    };
+    elements.map(value).collect::<Option<_>>().map(Answer::Values)
 }
 
 fn description(entry: &str) -> Option<Description> {
