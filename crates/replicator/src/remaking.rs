@@ -197,7 +197,7 @@ impl Tasks {
 
     /// What has to be done while no segment reaches this router.
     async fn remake_behind(&self, tables: Vec<Table>) -> Result<Vec<MadeTable>, XrlError> {
-        within("bgp", self.stand_ins_are_gone()).await?;
+        insist(async || within("bgp", self.stand_ins_are_gone()).await).await?;
         let drop_of = || self.keeper.drop_of(DropOfRequest { owner: OWNER.into(), end: false });
         insist(async || within("keeper", drop_of()).await).await?;
         self.engine.borrow_mut().remakes();

@@ -124,9 +124,9 @@ impl Reading {
 
     /// As many values as are asked for at once.
     fn next_values(&mut self) -> Vec<Name> {
-        let (mut names, mut octets) = (Vec::new(), 0);
+        let (mut names, mut octets) = (Vec::new(), 0_u64);
         while let Some((name, more)) = self.values.front() {
-            octets += more;
+            octets = octets.saturating_add(*more);
             if names.len() == MOST_VALUES || !names.is_empty() && octets > MOST_PAGE as u64 {
                 break;
             }

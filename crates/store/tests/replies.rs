@@ -195,7 +195,16 @@ fn a_reply_to_something_else_is_no_answer() {
         other => panic!("{other:?}"),
     };
     assert_eq!(objects(b"a", b"r7 9 8 x"), 1, "what counts chunks is not read");
-    for entry in [&b"x7"[..], b"v", b"r9 7 9 1", b"r7 9", b"r7 9 8 1 1", b"\xff"] {
+    for entry in [
+        &b"x7"[..],
+        b"v18446744073709551615",
+        b"r0 9007199254740993 0 0",
+        b"v",
+        b"r9 7 9 1",
+        b"r7 9",
+        b"r7 9 8 1 1",
+        b"\xff",
+    ] {
         assert_eq!(objects(b"a", entry), 0, "{}", entry.escape_ascii());
     }
     assert_eq!(objects(&[b'a'; 200], b"v7"), 0, "no name of ours");

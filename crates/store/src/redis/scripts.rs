@@ -2,8 +2,8 @@
 
 use super::{Reply, command::Command, sha1::sha1};
 use crate::{
-    Answer, Applied, Claimed, Cursor, Described, Description, Failure, Kind, Listed, Name, Page, Refused,
-    State,
+    Answer, Applied, Claimed, Cursor, Described, Description, Failure, Kind, Listed, MOST_NUMBER, Name, Page,
+    Refused, State,
 };
 
 /// A script that runs on the server.
@@ -164,7 +164,8 @@ fn page(word: &[u8], rest: Vec<Reply>) -> Option<Answer> {
     let page = match (word, rest.next()?) {
         (b"value", Reply::Bulk(value)) => Page::Value(value),
         (b"range", start) => {
-            let (start, end, at) = (number(&start)?, number(&rest.next()?)?, number(&rest.next()?)?);
+            let offset = |reply: &Reply| number(reply).filter(|offset| *offset <= MOST_NUMBER);
+            let (start, end, at) = (offset(&start)?, offset(&rest.next()?)?, offset(&rest.next()?)?);
             let (mut octets, mut last) = (Vec::new(), at);
             for chunk in rest {
                 let Reply::Bulk(chunk) = chunk else { return None };
@@ -251,10 +252,11 @@ fn values(elements: Vec<Reply>) -> Option<Answer> {
 }
 
 fn description(entry: &str) -> Option<Description> {
+    let known = |text: &str| digits(text).filter(|number| *number <= MOST_NUMBER);
     if let Some(octets) = entry.strip_prefix('v') {
-        return digits(octets).map(|octets| Description::Value { octets });
+        return known(octets).map(|octets| Description::Value { octets });
     }
-    let mut numbers = entry.strip_prefix('r')?.split(' ').map(digits);
+    let mut numbers = entry.strip_prefix('r')?.split(' ').map(known);
     let (start, end) = (numbers.next()??, numbers.next()??);
     (start <= end && numbers.count() == 2).then_some(Description::Range { start, end })
 }
