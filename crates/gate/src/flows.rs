@@ -7,6 +7,7 @@
 //! |---|---|---|---|---|
 //! | unknown: no SYN was seen, and it is not older than the gate | begins one | dropped | dropped | dropped |
 //! | unknown, and all sessions are here ([`Marks::is_whole`]) | begins one | dropped | dropped | passes |
+//! | any, without a lease, while another router has the sessions ([`Marks::is_fenced`]) | dropped | dropped | dropped | dropped |
 //! | unknown, without a lease | dropped | dropped | dropped | dropped |
 //! | open, without a slot, or older than the gate | passes | passes | passes | passes; the first to make room |
 //! | gated | passes | leaves when the watermarks cover it | held until it is open | dropped |
@@ -238,6 +239,11 @@ impl Flows {
         now: u64,
         verdicts: &mut Verdicts,
     ) {
+        if !lease && marks.is_some_and(Marks::is_fenced) {
+            self.counts.closed += 1;
+            verdicts.push((packet, Verdict::Drop));
+            return;
+        }
         let connection = Connection { vrf: self.vrf, ..segment.connection };
         let known = self.index.get(&connection).copied();
         if segment.is_syn() && !segment.is_rst() {

@@ -13,6 +13,7 @@
 //! | 5, 6 | the replicator sleeps, the gate sleeps: whoever has something for it rings its bell |
 //! | 7 | how often a slot was claimed, freed, or changed its state |
 //! | 8 | 1: all sessions that there are are here, and none of another router is still to be made again |
+//! | 9 | 1: another router has the sessions: whatever this one has is none |
 //!
 //! | word of a slot | means |
 //! |---|---|
@@ -52,6 +53,7 @@ const REPLICATOR_SLEEPS: usize = 5;
 const GATE_SLEEPS: usize = 6;
 const CHANGES: usize = 7;
 const WHOLE: usize = 8;
+const FENCED: usize = 9;
 
 const STATE: usize = 0;
 const LOCAL: usize = 1;
@@ -300,6 +302,16 @@ impl<'a> Marks<'a> {
     /// Says that, before the lease.
     pub fn set_whole(&self, is_whole: bool) {
         self.store(WHOLE, is_whole.into());
+    }
+
+    /// Whether another router has the sessions. Without a lease nothing leaves this one then, whatever connection it is of.
+    pub fn is_fenced(&self) -> bool {
+        self.load(FENCED) == 1
+    }
+
+    /// Says that.
+    pub fn set_fenced(&self, is_fenced: bool) {
+        self.store(FENCED, is_fenced.into());
     }
 
     /// Segments that the gate holds now.

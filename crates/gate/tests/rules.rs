@@ -185,6 +185,26 @@ fn a_peer_hears_that_its_connection_is_no_more_where_all_sessions_are_here() {
 }
 
 #[test]
+fn nothing_leaves_a_router_whose_sessions_another_one_has() {
+    let (mut scene, _) = gated();
+    scene.send(2, "S", 1, 0, 0);
+    scene.accept(3, 100, 200);
+    scene.take();
+    let verdicts = |scene: &mut Scene| {
+        // A session, a connection that begins, one without a slot, and what nobody knows.
+        for (number, flags) in [(1, "A"), (1, "R"), (2, "S"), (3, "A"), (3, "F"), (4, "S"), (9, "R")] {
+            scene.send(number, flags, 101, 201, 0);
+        }
+        scene.take().replace(|sign: char| sign.is_ascii_digit(), "")
+    };
+    scene.lease = false;
+    scene.marks().set_fenced(true);
+    assert_eq!(verdicts(&mut scene), "- - - - - - -");
+    scene.marks().set_fenced(false);
+    assert_eq!(verdicts(&mut scene).split(' ').nth(3), Some("+"));
+}
+
+#[test]
 fn a_connection_that_is_older_than_the_gate_passes() {
     let mut scene = Scene::new();
     scene.flows.add_older(crate::tests::scene::connection(1));
