@@ -347,7 +347,9 @@ impl Engine {
                 return;
             }
             let taken = match self.standing.may_take() {
-                true => Lease::take(&self.files[0], self.tag_before, clock::since_boot),
+                true => {
+                    Lease::take(&self.files[0], self.tag_before, self.may_take_by_time(), clock::since_boot)
+                }
                 false => self.look(),
             };
             match taken {
@@ -370,6 +372,12 @@ impl Engine {
                 Err(error) => error!(event = "lease-failed", "the file of the lease cannot be used: {error}"),
             }
         }
+    }
+
+    /// Whether it may take the lease of a router that may be alive. Of one that is stopped beside this one the gate has the queue:
+    /// nothing could be made again, and all sessions would be lost, also those that go on when it does.
+    fn may_take_by_time(&self) -> bool {
+        !self.standing.is_standby || self.gate_stands || self.last_owner() != Some(Owner::Beside)
     }
 
     /// Says in the file of the lease that a standby waits here.
@@ -606,6 +614,7 @@ impl Engine {
         let (until, is_ready) = (self.lease_until(), self.is_ready());
         let Ok(marks) = Marks::open(self.marks.words()) else { return };
         marks.set_whole(is_ready);
+        marks.set_fenced(self.protection == Protection::Fenced);
         let (state, may_begin) = (self.protection.state(), self.protection.may_begin());
         marks.set_lease(if may_begin { until } else { 0 });
         for table in &mut self.tables {

@@ -246,7 +246,7 @@ impl Follower {
         let answer = match answer {
             Ok(answer) => answer,
             // In the place of an object: that is missing.
-            Err(Failure::OtherData) if matches!(self.state, State::Reading(..)) => {
+            Err(Failure::OtherData) if matches!(&self.state, State::Reading(_, reading) if reading.awaits_range()) => {
                 Answer::Refused(Refused::NotThere)
             }
             Err(failure) => return self.lost(&failure.to_string(), now),

@@ -105,7 +105,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Takes it; `None` while another router has it. `now` reads CLOCK_BOOTTIME; `own` is the tag that the process before has had,
-    /// whose lock this one has.
+    /// whose lock this one has; `by_time`: also from a router that may be alive, when its time is over.
     ///
     /// The clock is read behind the word. The other way round the holder may renew in between, and its time would be
     /// later than any that is taken at that time: it would pass for one of another start of the machine.
@@ -115,6 +115,7 @@ impl Lease {
     pub(crate) fn take(
         file: impl AsFd,
         own: Option<u64>,
+        by_time: bool,
         now: impl FnOnce() -> Duration,
     ) -> io::Result<Option<Self>> {
         let has_lock = lock(&file)?;
@@ -123,7 +124,8 @@ impl Lease {
         let before = words[HOLDER].load(Ordering::SeqCst);
         let holder = Holder::of(before);
         let is_dead = has_lock && own.is_none_or(|own| own == holder.tag);
-        let taken = holder.next(now(), is_dead).filter(|next| swap(&words[HOLDER], before, *next));
+        let next = holder.next(now(), is_dead).filter(|_| has_lock || by_time);
+        let taken = next.filter(|next| swap(&words[HOLDER], before, *next));
         let Some(holder) = taken else {
             if has_lock {
                 let _ = flock(&file, FlockOperation::Unlock);
@@ -334,46 +336,56 @@ mod tests {
     }
 
     #[test]
+    fn a_router_that_may_be_alive_keeps_it_where_time_does_not_count() {
+        let place = Place::new("by-time");
+        let stopped = Lease::take(place.open(), None, true, || at(1000)).expect("a file").expect("free");
+        let take = |by_time| Lease::take(place.open(), None, by_time, || at(9000)).expect("a file");
+        assert!(take(false).is_none());
+        drop(stopped);
+        assert!(take(false).is_some(), "it is dead");
+    }
+
+    #[test]
     fn one_has_it_and_each_has_another_epoch() {
         let place = Place::new("one");
         let (first, second) = (place.open(), place.open());
-        let mut lease = Lease::take(&first, None, || at(10_000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&first, None, true, || at(10_000)).expect("a file").expect("free");
         assert_eq!((lease.epoch(), lease.until()), (1, 13_000_000_000));
-        assert!(Lease::take(&second, None, || at(10_001)).expect("a file").is_none(), "another has it");
+        assert!(Lease::take(&second, None, true, || at(10_001)).expect("a file").is_none(), "another has it");
         assert!(Lease::is_held(&second, || at(10_001)).expect("a file"));
         assert!(!Lease::is_held(&second, || at(13_001)).expect("a file"), "not renewed");
         assert!(lease.renew(at(10_050)) && lease.until() == 13_000_000_000, "it was renewed a moment ago");
         assert!(lease.renew(at(10_100)) && lease.until() == 13_100_000_000);
         drop((lease, first));
         let mut later =
-            Lease::take(&second, None, || at(10_101)).expect("a file").expect("the holder is dead");
+            Lease::take(&second, None, true, || at(10_101)).expect("a file").expect("the holder is dead");
         assert_eq!(later.epoch(), 2);
         assert!(later.raise(40) && later.epoch() == 41);
         for absurd in [MOST_EPOCH, u64::MAX] {
             assert!(!later.raise(absurd));
         }
         drop((later, second));
-        let third = Lease::take(place.open(), None, || at(10_200)).expect("a file").expect("free");
+        let third = Lease::take(place.open(), None, true, || at(10_200)).expect("a file").expect("free");
         assert_eq!(third.epoch(), 42, "it stays so");
     }
 
     #[test]
     fn who_was_stopped_for_too_long_has_lost_it_for_good() {
         let place = Place::new("stopped");
-        let mut stopped = Lease::take(place.open(), None, || at(1000)).expect("a file").expect("free");
+        let mut stopped = Lease::take(place.open(), None, true, || at(1000)).expect("a file").expect("free");
         assert!(
-            Lease::take(place.open(), None, || at(4100)).expect("a file").is_none(),
+            Lease::take(place.open(), None, true, || at(4100)).expect("a file").is_none(),
             "its time is not over"
         );
         let mut next =
-            Lease::take(place.open(), None, || at(4101)).expect("a file").expect("its time is over");
+            Lease::take(place.open(), None, true, || at(4101)).expect("a file").expect("its time is over");
         assert!(stopped.is_taken() && !next.is_taken());
         assert!(!stopped.renew(at(4102)) && stopped.until() == 0);
         assert!(next.renew(at(5000)), "it has the lock now");
         drop(next);
         assert!(!stopped.renew(at(9000)), "nobody has it any more, and this one neither");
         let again =
-            Lease::take(place.open(), None, || at(5001)).expect("a file").expect("the holder is dead");
+            Lease::take(place.open(), None, true, || at(5001)).expect("a file").expect("the holder is dead");
         assert_eq!(again.epoch(), 3);
     }
 
@@ -383,7 +395,7 @@ mod tests {
         let file = place.open();
         std::fs::write(&place.0, [0; 16]).expect("a file as another build has made it");
         assert_eq!(Lease::namespace(&file).expect("a file"), 0);
-        let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        let lease = Lease::take(&file, None, true, || at(1000)).expect("a file").expect("free");
         assert_eq!(Lease::namespace(&file).expect("a file"), 0, "nobody has said it");
         lease.set_namespace(1 << 40 | 7);
         assert_eq!(Lease::namespace(&file).expect("a file"), 1 << 40 | 7);
@@ -393,9 +405,9 @@ mod tests {
     fn a_renewal_while_another_router_looks_is_one() {
         let place = Place::new("meanwhile");
         let (first, second) = (place.open(), place.open());
-        let mut lease = Lease::take(&first, None, || at(10_000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&first, None, true, || at(10_000)).expect("a file").expect("free");
         let mut renewed = |renewed, seen| {
-            Lease::take(&second, None, || {
+            Lease::take(&second, None, true, || {
                 assert!(lease.renew(at(renewed)));
                 at(seen)
             })
@@ -408,14 +420,18 @@ mod tests {
     fn the_lock_of_a_dead_process_is_no_proof_against_another_router() {
         let place = Place::new("lock");
         let file = place.open();
-        let stopped = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        let stopped = Lease::take(&file, None, true, || at(1000)).expect("a file").expect("free");
         let own = Some(stopped.tag());
         assert!(!Lease::is_given_up(&file, own).expect("a file"));
         let other = place.open();
-        let mut next = Lease::take(&other, None, || at(4101)).expect("a file").expect("its time is over");
+        let mut next =
+            Lease::take(&other, None, true, || at(4101)).expect("a file").expect("its time is over");
         // The process is killed before it wakes up. The keeper has its file, and so its lock.
         drop(stopped);
-        assert!(Lease::take(&file, own, || at(4102)).expect("a file").is_none(), "the next router lives");
+        assert!(
+            Lease::take(&file, own, true, || at(4102)).expect("a file").is_none(),
+            "the next router lives"
+        );
         assert!(Lease::is_given_up(&file, own).expect("a file"));
         assert!(next.renew(at(4300)) && next.has_lock);
         drop((next, other));
@@ -427,7 +443,7 @@ mod tests {
     fn a_mark_keeps_the_lease_from_all_until_the_operator_decides() {
         let place = Place::new("mark");
         let file = place.open();
-        let mut lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        let mut lease = Lease::take(&file, None, true, || at(1000)).expect("a file").expect("free");
         lease.give_up();
         assert!(!lease.renew(at(2000)) && lease.until() == 0);
         let again = place.open();
@@ -435,7 +451,7 @@ mod tests {
         assert!(!Lease::is_held(&again, || at(1001)).expect("a file"), "and nobody has it");
         Lease::readmit(&again).expect("a file");
         assert!(!Lease::is_given_up(&again, None).expect("a file"));
-        assert!(Lease::take(&again, None, || at(2000)).expect("a file").is_some());
+        assert!(Lease::take(&again, None, true, || at(2000)).expect("a file").is_some());
     }
 
     #[test]
@@ -444,7 +460,7 @@ mod tests {
         let file = place.open();
         let known = |now| Lease::configurations(&file, || at(now)).expect("a file");
         assert_eq!(known(1000), (0, None), "it is empty");
-        let lease = Lease::take(&file, None, || at(1000)).expect("a file").expect("free");
+        let lease = Lease::take(&file, None, true, || at(1000)).expect("a file").expect("free");
         lease.set_configuration(7);
         let has = Has { runs: 8, refused: 9 };
         Lease::waits(place.open(), has, at(1000)).expect("a file");
@@ -461,7 +477,7 @@ mod tests {
     #[test]
     fn a_late_renewal_holds_where_nobody_has_taken_the_lease() {
         let place = Place::new("late");
-        let mut late = Lease::take(place.open(), None, || at(1000)).expect("a file").expect("free");
+        let mut late = Lease::take(place.open(), None, true, || at(1000)).expect("a file").expect("free");
         assert!(late.renew(at(60_000)) && late.until() == 63_000_000_000);
     }
 

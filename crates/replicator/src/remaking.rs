@@ -40,6 +40,8 @@ const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 /// For how long sessions that are here wait for a process that hangs: it is started anew meanwhile.
 const MOST_INSISTED: Duration = Duration::from_secs(20);
+/// Sessions that lack something in the store, and are named one by one.
+const MOST_NAMED: usize = 100;
 /// Between two attempts to close the gate.
 const GATE_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether a log that was put is here.
@@ -93,20 +95,19 @@ struct MadeTable {
 impl Tasks {
     /// Puts the sessions of another router into the place of those of a dead `bgp`. How many, and how many cannot be.
     pub(crate) async fn remake(&self, objects: Objects) -> (u32, u32) {
-        let tables = match objects.tables() {
-            Ok(tables) => tables,
-            Err(damaged) => {
-                error!(event = "sessions-not-restored", "the store cannot be gone on with: {damaged}");
-                return (0, 0);
-            }
-        };
+        let (tables, damaged) = objects.tables();
+        for missing in &damaged {
+            error!(event = "sessions-not-restored", "a table cannot be gone on with: {missing}");
+        }
         drop(objects);
-        for (table, (id, damaged)) in
-            tables.iter().flat_map(|table| table.lost.iter().map(move |lost| (table, lost)))
-        {
+        let lost = tables.iter().flat_map(|table| table.lost.iter().map(move |lost| (table, lost)));
+        for (table, (id, damaged)) in lost.take(MOST_NAMED) {
             warn!(event = "session-not-restored", vrf = table.vrf, session = id.0, "the store: {damaged}");
         }
         let lost = tables.iter().map(|table| table.lost.len()).sum::<usize>();
+        if lost > MOST_NAMED {
+            warn!(event = "session-not-restored", "{} more lack something in the store", lost - MOST_NAMED);
+        }
         let sessions = lost + tables.iter().map(|table| table.sessions.len()).sum::<usize>();
         match self.remake_all(tables).await {
             Ok(outcome) => outcome,
@@ -176,6 +177,7 @@ impl Tasks {
             }
             sleep(GATE_PAUSE).await;
         }
+        self.engine.borrow_mut().gate_stands_now();
         Ok(())
     }
 

@@ -187,6 +187,11 @@ impl Reading {
         }
     }
 
+    /// Whether the oldest request is about one range: then whatever keeps it from being answered costs that alone.
+    pub fn awaits_range(&self) -> bool {
+        matches!(self.asked.front(), Some(Asked::Range(_)))
+    }
+
     /// The objects, when all are read.
     pub fn finish(self) -> Option<Objects> {
         Box::new(self).finish_if_over().ok()

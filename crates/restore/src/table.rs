@@ -73,18 +73,20 @@ pub struct Table {
 }
 
 impl Objects {
-    /// The tables whose logs are there. What belongs to none is left out, and a session that lacks something is no reason to
-    /// lose those beside it.
-    ///
-    /// # Errors
-    /// [`Damaged`] with what is missing of a log.
-    pub fn tables(&self) -> Result<Vec<Table>, Damaged> {
-        let is_log =
-            |name: &&Name| Names::table_of(name).is_some_and(|number| Names::new(number).log() == **name);
-        if let Some(log) = self.missing.iter().find(is_log) {
-            return Err(Damaged::Missing(*log));
+    /// The tables whose logs are there, and what is missing of the logs of others that have sessions. What belongs to none is
+    /// left out, and whatever lacks something is no reason to lose what is beside it.
+    pub fn tables(&self) -> (Vec<Table>, Vec<Damaged>) {
+        let all = self.values.keys().chain(&self.missing);
+        let with_sessions: BTreeSet<u32> = all.filter_map(Names::which).map(|(number, _)| number).collect();
+        let (mut tables, mut damaged) = (Vec::new(), Vec::new());
+        for number in self.logs().chain(with_sessions.iter().copied()).collect::<BTreeSet<_>>() {
+            match self.table(number) {
+                Ok(table) => tables.push(table),
+                Err(missing) if with_sessions.contains(&number) => damaged.push(missing),
+                Err(_) => {}
+            }
         }
-        self.logs().map(|number| self.table(number)).collect()
+        (tables, damaged)
     }
 
     /// The same of what was read while another router wrote ([`Reading::live`](crate::Reading::live)): only what peers have said,

@@ -15,7 +15,10 @@ fn outcome(operations: Vec<Operation>) -> Result<Outcome, Damaged> {
 }
 
 fn outcome_of(objects: Result<Objects, Damaged>) -> Result<Outcome, Damaged> {
-    let tables = objects.and_then(|objects| objects.tables())?;
+    let (tables, damaged) = objects?.tables();
+    if let Some(missing) = damaged.first() {
+        return Err(*missing);
+    }
     let here = tables.iter().flat_map(|table| &table.sessions).map(|session| session.id.0);
     let lost = tables.iter().flat_map(|table| &table.lost).map(|(id, damaged)| (id.0, *damaged));
     Ok((here.collect(), lost.collect()))
@@ -50,7 +53,11 @@ fn whatever_is_missing_is_named_and_the_session_beside_it_is_there() {
     assert_eq!(unread(names.log()), Err(Damaged::Missing(names.log())));
     // A session that is not named there is none, and a table neither.
     assert_eq!(outcome(without(names.session(two))), Ok((vec![7], vec![])));
-    assert_eq!(outcome(without(names.log())), Ok((vec![], vec![])));
+    assert_eq!(outcome(without(names.log())), Err(Damaged::Missing(names.log())), "it has sessions");
+    // That of a table without sessions is nobody's.
+    let put = |value| Operation::Put { name: Names::new(5).log(), value };
+    let beside = [operations(), vec![put(vec![0xff; 3])]].concat();
+    assert_eq!(outcome(beside), Ok((vec![7, 9], vec![])));
 }
 
 #[test]
@@ -98,7 +105,7 @@ fn a_list_without_an_end_is_lost() {
 
 #[test]
 fn a_table_that_makes_no_sense_becomes_no_log() {
-    let tables = read(&contents(operations())).and_then(|objects| objects.tables()).expect("whole");
+    let tables = read(&contents(operations())).expect("whole").tables().0;
     let refused = |change: &dyn Fn(&mut Table)| {
         let mut table = tables[0].clone();
         change(&mut table);

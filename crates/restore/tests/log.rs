@@ -108,7 +108,7 @@ pub(super) fn read_but(
 
 #[test]
 fn the_log_is_as_it_was_but_that_sockets_count_anew() {
-    let tables = read(&contents(operations())).and_then(|objects| objects.tables()).expect("whole");
+    let tables = read(&contents(operations())).expect("whole").tables().0;
     let [table] = &tables[..] else { panic!("{tables:?}") };
     assert_eq!((table.number, table.vrf.as_str(), table.entries.len()), (4, "red", 3));
     let mut log = Log::create(vec![0; 4 << 20], FORMATS, KEY).expect("room");
@@ -144,7 +144,7 @@ fn the_log_is_as_it_was_but_that_sockets_count_anew() {
 
 #[test]
 fn a_log_of_another_table_is_left_alone() {
-    let tables = read(&contents(operations())).and_then(|objects| objects.tables()).expect("whole");
+    let tables = read(&contents(operations())).expect("whole").tables().0;
     for (formats, key) in [(FORMATS + 1, KEY), (FORMATS, [4; 16])] {
         let mut log = Log::create(vec![0; 4 << 20], formats, key).expect("room");
         assert_eq!(rebuild(&tables[0], &mut log), Err(NotRebuilt::OtherLog));
@@ -156,7 +156,7 @@ fn a_log_of_another_table_is_left_alone() {
 
 #[test]
 fn a_store_without_a_table_has_none() {
-    assert_eq!(read(&contents(Vec::new())).and_then(|objects| objects.tables()), Ok(Vec::new()));
+    assert_eq!(read(&contents(Vec::new())).expect("empty").tables(), (Vec::new(), Vec::new()));
     let mut reading = Reading::new(1);
     assert!(reading.ask().is_some() && reading.ask().is_none(), "the list comes first");
     assert!(reading.answered(Answer::State(None)).is_err());

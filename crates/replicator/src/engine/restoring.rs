@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// By the file of the lease, as far as it names namespaces.
-    fn last_owner(&self) -> Option<Owner> {
+    pub(super) fn last_owner(&self) -> Option<Owner> {
         let there = self.files.first().and_then(|file| Lease::namespace(file).ok())?;
         let is_known = there != 0 && self.namespace != 0;
         is_known.then_some(if there == self.namespace { Owner::Beside } else { Owner::Elsewhere })
@@ -282,7 +282,12 @@ impl Engine {
         let answer = match answer {
             Ok(answer) => answer,
             // In the place of an object: that is missing.
-            Err(Failure::OtherData) => Answer::Refused(Refused::NotThere),
+            Err(Failure::OtherData) if reading.awaits_range() => Answer::Refused(Refused::NotThere),
+            Err(failure @ Failure::OtherData) => {
+                error!(event = "sessions-not-restored", "the store cannot be read: {failure}");
+                self.restoring = Restoring::Over;
+                return Ok(());
+            }
             Err(failure) => return Err(Err(failure)),
         };
         self.heard.0 += 1;
@@ -327,6 +332,12 @@ impl Engine {
             Restoring::Read(objects, _) => Some(objects),
             _ => None,
         }
+    }
+
+    /// The gate stands everywhere: whoever had the queue is dead.
+    pub(crate) fn gate_stands_now(&mut self) {
+        self.gate_stands = true;
+        self.missing.clear();
     }
 
     /// Sessions are made that the store has. What it does not have waits from now on. What an attempt before has made is no more.

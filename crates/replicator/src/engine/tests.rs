@@ -450,7 +450,7 @@ fn whoever_is_fenced_lets_nothing_leave_any_more() {
 fn without_the_lease_nothing_is_asked() {
     let mut world = World::new(&[""]);
     let other = world.lease_of_another();
-    assert!(Lease::take(&other, None, clock::since_boot).expect("a file").is_some());
+    assert!(Lease::take(&other, None, true, clock::since_boot).expect("a file").is_some());
     world.session(0);
     world.after(1);
     world.after(5000);
@@ -583,7 +583,7 @@ fn a_lease_that_counts_anew_goes_on_behind_the_epoch_of_the_store() {
     world.session(0);
     world.settle();
     assert_eq!((world.engine.protection, world.engine.writer.epoch()), (Protection::Full, 41));
-    let again = Lease::take(&world.lease, None, clock::since_boot).expect("a file");
+    let again = Lease::take(&world.lease, None, true, clock::since_boot).expect("a file");
     assert_eq!(again.map(|lease| lease.epoch()), Some(42), "it stays so");
     assert!(!world.engine.raise_epoch(50), "two routers do not outbid each other");
 }

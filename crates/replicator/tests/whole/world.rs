@@ -66,7 +66,8 @@ fn table(store: &memory::Memory) -> Option<Table> {
         reading.answered(contents.answer(&request)).expect("the store is whole");
     }
     let objects = reading.finish().expect("all is read");
-    let mut tables = objects.tables().expect("after any batch it can be gone on with");
+    let (mut tables, damaged) = objects.tables();
+    assert!(damaged.is_empty(), "after any batch it can be gone on with: {damaged:?}");
     assert!(tables.len() <= 1);
     tables.pop()
 }

@@ -40,7 +40,7 @@ fn a_router_without_a_log_reads_what_the_one_before_has_left_and_writes_nothing_
     let is_whole = |engine: &mut Engine| engine.marks().expect("marks").is_whole();
     assert!(is_whole(&mut world.engine) && !is_whole(&mut next));
     let objects = next.take_read(world.now).expect("all is read");
-    assert_eq!(objects.tables().expect("whole")[0].sessions.len(), 1);
+    assert_eq!(objects.tables().0[0].sessions.len(), 1);
     assert!(next.take_read(world.now).is_none(), "once");
     turns(&mut next, world.now);
     let state = world.script.borrow().store.contents().state().expect("a state");
@@ -128,7 +128,7 @@ fn what_the_keeper_had_of_stand_ins_is_no_log_of_this_router() {
         world.answers(None);
         turns(&mut standby, world.now);
         let read = standby.take_read(world.now).expect("all is read");
-        assert_eq!(read.tables().expect("whole")[0].sessions.len(), 1);
+        assert_eq!(read.tables().0[0].sessions.len(), 1);
     }
 }
 
@@ -199,6 +199,22 @@ fn sessions_that_come_back_to_a_router_keep_the_slots_they_were_made_with() {
     let views: Vec<_> = world.views().iter().map(|view| (view.claim, view.restored, view.state)).collect();
     assert_eq!(views, [(claim, Some((7, 8)), SlotState::Gated)]);
     assert_eq!((world.engine.protection, world.engine.count()), (Protection::Full, (1, 0)));
+}
+
+#[test]
+fn the_lease_of_a_router_that_is_stopped_is_taken_where_the_gate_can_stand() {
+    for (namespace, gate_stands, may) in
+        [(7, false, false), (7, true, true), (8, false, true), (0, false, true)]
+    {
+        let mut world = World::new(&[""]);
+        world.engine.namespace = 7;
+        world.after(1);
+        let mut next = next_router(&world);
+        (next.namespace, next.gate_stands) = (namespace, gate_stands);
+        assert!(next.may_take_by_time(), "it is no standby");
+        next.set_standby(true);
+        assert_eq!(next.may_take_by_time(), may, "{namespace} {gate_stands}");
+    }
 }
 
 fn shared(number: u64) -> stored::Configuration {
