@@ -95,7 +95,7 @@ impl Reading {
     }
 
     /// The same of a generation that another router writes meanwhile: only what peers have said, for
-    /// [`Objects::received_tables`].
+    /// [`Objects::received_tables`]. All values come before any range: what a session names is whole by then.
     pub fn live(generation: u64) -> Self {
         Self { is_live: true, ..Self::new(generation) }
     }
@@ -106,9 +106,11 @@ impl Reading {
             return None;
         }
         let generation = self.generation;
-        if let Some((name, at)) = self.ranges.pop_front() {
-            self.asked.push_back(Asked::Range(name));
-            return Some(Request::Page { generation, name, at });
+        // One page of a range is asked for behind the other: they begin as early as they can.
+        if !self.is_live
+            && let Some(page) = self.next_page()
+        {
+            return Some(page);
         }
         if let Some(from) = self.list.take() {
             self.is_listing = true;
@@ -116,10 +118,18 @@ impl Reading {
             return Some(Request::List { generation, from });
         }
         let names = self.next_values();
-        (!names.is_empty()).then(|| {
+        if !names.is_empty() {
             self.asked.push_back(Asked::Values(names.clone()));
-            Request::Values { generation, names }
-        })
+            return Some(Request::Values { generation, names });
+        }
+        if self.is_listing { None } else { self.next_page() }
+    }
+
+    /// The next page of a range.
+    fn next_page(&mut self) -> Option<Request> {
+        let (name, at) = self.ranges.pop_front()?;
+        self.asked.push_back(Asked::Range(name));
+        Some(Request::Page { generation: self.generation, name, at })
     }
 
     /// As many values as are asked for at once.

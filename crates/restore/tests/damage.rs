@@ -1,8 +1,11 @@
 //! A store that has lost something is named, with the sessions that it is lost to.
 
+use std::collections::BTreeSet;
+
+use holdfast_api::stored::v1 as stored;
 use holdfast_nsr::{Log, SessionId};
-use holdfast_restore::{Damaged, Names, NotRebuilt, Objects, Table, rebuild};
-use holdfast_store::{Name, Operation};
+use holdfast_restore::{Damaged, Names, NotRebuilt, Objects, Reading, Table, rebuild};
+use holdfast_store::{Batch, Name, Operation};
 use prost::Message;
 
 use super::log::{FORMATS, KEY, contents, operations, read, read_but};
@@ -91,6 +94,44 @@ fn whatever_makes_no_sense_is_named() {
     let name = names.outgoing(one);
     let early = replaced(name, Operation::Append { name, at: 500, octets: vec![1; 7] });
     assert_eq!(early, Ok((vec![9], vec![(7, Damaged::Missing(name))])));
+}
+
+/// A snapshot that is being written is not there before the session names it.
+#[test]
+fn a_snapshot_that_becomes_whole_while_it_is_read_is_never_there_by_halves() {
+    let (names, id) = (Names::new(4), SessionId(7));
+    let name = names.snapshot(id, 3);
+    let append = |at, octets: &[u8]| Operation::Append { name, at, octets: octets.to_vec() };
+    let before = [operations(), vec![append(0, b"\x03\0\0\0new")]].concat();
+    let session = stored::Session { snapshot: 3, incoming: 1003, ..stored::Session::default() };
+    let mut seen = BTreeSet::new();
+    for finished_at in 0..10 {
+        let mut contents = contents(before.clone());
+        let mut reading = Reading::live(1);
+        let mut asked = 0;
+        loop {
+            if asked == finished_at {
+                let sequence = contents.state().expect("it was written").sequence + 1;
+                let mut batch = Batch::new(1, 1, 1, sequence);
+                for operation in [
+                    append(7, b"\x03\0\0\0end"),
+                    Operation::Put { name: names.session(id), value: session.encode_to_vec() },
+                    Operation::Remove { name: names.snapshot(id, 2) },
+                ] {
+                    batch.push(operation).expect("room");
+                }
+                contents.apply(&batch).expect("it fits");
+            }
+            let Some(request) = reading.ask() else { break };
+            reading.answered(contents.answer(&request)).expect("an answer to it");
+            asked += 1;
+        }
+        let tables = reading.finish().expect("all is read").received_tables().expect("a log");
+        let found = tables[0].sessions.iter().find(|session| session.id == id);
+        seen.insert(found.map(|session| session.snapshot.concat()));
+    }
+    let expected = [None, Some(b"newend".to_vec()), Some(b"one".to_vec())];
+    assert_eq!(seen, BTreeSet::from(expected));
 }
 
 #[test]
