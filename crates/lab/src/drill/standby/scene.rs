@@ -442,7 +442,9 @@ impl Scene {
         let dead: String = self.dead.iter().map(|(router, _)| router.log_tail() + "\n").collect();
         let log = self.router.log();
         let lines: Vec<_> = log.lines().filter(|line| !line.contains("\"session-failed\"")).collect();
-        format!("{dead}{}", lines.join("\n"))
+        let others = self.standby.iter().chain(self.stopped.iter().map(|stopped| &stopped.router));
+        let others: String = others.map(|router| format!("\nbeside it: {}", router.log_tail())).collect();
+        format!("{dead}{}{others}", lines.join("\n"))
     }
 
     /// How many routes the kernel has too many or too few of.
