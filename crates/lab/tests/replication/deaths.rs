@@ -1,6 +1,7 @@
 //! The death of the whole router: whoever is started next goes on with its sessions, from the store alone.
 
 use std::{
+    fs,
     io::{ErrorKind, Read, Write},
     net::TcpStream,
     thread,
@@ -15,6 +16,7 @@ use holdfast_lab::{
         scene::{LIMIT, OTHERS, Scene, Set},
         stock::{Special, Stock},
     },
+    router::{Files, LeaseDirectory, Router, binary},
     speaker::{Speaker, SpeakerConfig},
     topology::{Side, join, v4},
     wait,
@@ -187,6 +189,30 @@ fn a_session_that_the_store_does_not_have_as_a_whole_begins_anew_alone() -> Resu
     scene.until_told(u64::from(OTHERS))?;
     scene.until_protected("full", LIMIT)?;
     scene.stocks[other].ensure_quiet()
+}
+
+/// Its gate has the packet queue: nobody beside it could make its sessions again.
+#[test]
+fn a_router_that_was_stopped_beside_its_standby_goes_on_with_its_sessions() -> Result<()> {
+    let lease = LeaseDirectory::new("beside")?;
+    let more = format!("lease-directory = \"{}\"", lease.path().display());
+    let specials = &[Special::Waits, Special::Md5];
+    let mut scene = Scene::open(&Set { specials, more: &more, ..Set::default() })?;
+    scene.until_gated()?;
+    let configuration = fs::read_to_string(scene.router.configuration())?;
+    let standby = Router::launch(&binary()?, &scene.host, &configuration, &Files::new(), &["--standby"])?;
+    standby.until_standby()?;
+    let pids = scene.router.pids()?;
+    scene.router.pause(&pids)?;
+    // Longer than its lease lasts.
+    thread::sleep(5 * SECOND);
+    pids.iter().try_for_each(|pid| scene.router.resume(*pid))?;
+    let version = scene.churn(SECOND, 0)?;
+    scene.settle(version)?;
+    scene.until_told(u64::from(OTHERS))?;
+    scene.until_protected("full", LIMIT)?;
+    standby.until_role("standby", LIMIT)?;
+    scene.ensure_quiet()
 }
 
 const LATE: u8 = 5;
