@@ -241,6 +241,12 @@ impl<R: Shared> Copier<R> {
         }
     }
 
+    /// Whether all sessions of the log were written once, as far as they are copied.
+    pub(crate) fn has_all(&self) -> bool {
+        let is_written = |id| self.sessions.get(id).is_some_and(|copied| copied.written.is_some());
+        self.reader.sessions().iter().all(|id| self.without.contains(id) || is_written(id))
+    }
+
     fn try_fill(&mut self, batch: &mut Draft) -> Result<(), NoRoom> {
         if !self.has_log {
             let (formats, key) = (self.reader.formats(), self.reader.key().to_vec());

@@ -207,7 +207,9 @@ impl Engine {
                     continue;
                 };
                 match copier.fill(&mut batch) {
-                    Filled::All => drop(self.whole.insert(at)),
+                    // One that changed meanwhile may have been left for the next time: then there is nothing of it yet.
+                    Filled::All if copier.has_all() => drop(self.whole.insert(at)),
+                    Filled::All => {}
                     Filled::Full => {
                         is_full = true;
                         break;

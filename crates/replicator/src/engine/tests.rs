@@ -7,6 +7,7 @@ use std::{cell::RefCell, fs::File, io::Write, net::TcpStream, os::fd::AsRawFd, r
 use holdfast_api::replicator::v1::{Kind, Server, Table as TableOf};
 use holdfast_gate::{Gating, View};
 use holdfast_nsr::{Log, SessionId};
+use holdfast_restore::Names;
 use holdfast_store::{Answer, Claim, Description, Failure, MOST_OCTETS, Refused, Request};
 
 use super::*;
@@ -213,6 +214,37 @@ fn no_mark_moves_before_the_generation_counts() {
     world.answers(None);
     world.settle();
     assert_eq!((world.views()[0].received, world.views()[0].sent), (100, 50 + 40 * 60_000));
+}
+
+/// Whoever takes over before the next batch would not know of it.
+#[test]
+fn a_generation_does_not_count_while_it_lacks_a_session_that_has_changed_meanwhile() {
+    let mut world = World::new(&[""]);
+    let ids = [world.session(0), world.session(0)];
+    let snapshot = |world: &mut World, id, records: usize, octet| {
+        let log = &mut world.tables[0].log;
+        log.begin_snapshot(id);
+        (0..records).for_each(|_| log.snapshot_record(id, &vec![octet; 3500]).expect("room"));
+        log.commit_snapshot(id, 1100);
+    };
+    // More than the batches that are on their way.
+    snapshot(&mut world, ids[0], 1250, 1);
+    snapshot(&mut world, ids[1], 1, 2);
+    for step in 0..100 {
+        world.answers(Some(1));
+        world.after(1);
+        let script = world.script.borrow();
+        let contents = script.store.contents();
+        if let Some(counts) = contents.state().and_then(|state| state.counts) {
+            let session = contents.values(counts, &[Names::new(0).session(ids[1])]);
+            assert!(session[0].is_some(), "step {step}");
+            return;
+        }
+        drop(script);
+        // Twice: what the first one was in is used anew.
+        (0..2).for_each(|_| snapshot(&mut world, ids[1], 1, step));
+    }
+    panic!("it never counts");
 }
 
 #[test]
