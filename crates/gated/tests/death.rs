@@ -1,9 +1,9 @@
 //! The gate dies.
 
-use std::{cell::RefCell, net::Shutdown, thread};
+use std::{cell::RefCell, net::Shutdown, rc::Rc, thread};
 
 use holdfast_gate::{SlotState, kept::KEPT};
-use holdfast_gated::{Missing, Post, Settings, Sockets, Station, try_out};
+use holdfast_gated::{Attachment, Missing, Post, Settings, Sockets, Station, try_out};
 use holdfast_sys::memory::SharedMemory;
 use holdfast_types::HashKey;
 
@@ -105,12 +105,14 @@ fn what_a_dead_router_has_left_goes_without_a_word() {
 #[test]
 fn a_gate_that_is_closed_while_it_is_tried_out_lacks_nothing() {
     let world = World::new(4);
-    world.router.inside(|| {
+    let [marks, replicator, gate] = world.attached();
+    world.router.inside(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let memory = SharedMemory::create("flows", KEPT).expect("memory");
         let mut closed = post(memory, PORT).expect("the queue is free");
         closed.set_closed(true).expect("the kernel takes it");
         let (station, closed) = (Station::default(), RefCell::new(closed));
+        station.attach(Rc::new(Attachment::new(marks, replicator, gate).expect("marks")));
         assert!(runtime.block_on(try_out(&station, &closed)).is_ok());
     });
 }

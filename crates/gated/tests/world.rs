@@ -138,10 +138,15 @@ impl World {
         Self { router, peers, memory, kept, bells }
     }
 
+    /// What a gate is given: the marks, the bell of the replicator, and its own.
+    pub(crate) fn attached(&self) -> [OwnedFd; 3] {
+        let [replicator, gate] = self.bells.each_ref().map(|bell| bell.try_clone().expect("a copy"));
+        [self.memory.descriptor().try_clone_to_owned().expect("a copy"), replicator, gate]
+    }
+
     /// A gate at the port, which goes on where one before stood.
     pub(crate) fn gate(&self) -> Running {
-        let marks = self.memory.descriptor().try_clone_to_owned().expect("a copy");
-        let [replicator, gate] = self.bells.each_ref().map(|bell| bell.try_clone().expect("a copy"));
+        let [marks, replicator, gate] = self.attached();
         let kept = SharedMemory::from_descriptor(self.kept.try_clone().expect("a copy")).expect("memory");
         let (ready, is_ready) = std::sync::mpsc::channel();
         let (stop, stopped) = tokio::sync::oneshot::channel();
