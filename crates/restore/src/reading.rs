@@ -36,7 +36,7 @@ impl Objects {
     }
 
     /// An object is not there, or not as a whole: whoever needs it misses it.
-    fn is_missing(&mut self, name: Name) {
+    fn miss(&mut self, name: Name) {
         self.ranges.remove(&name);
         self.goes_on.remove(&name);
         self.missing.insert(name);
@@ -169,7 +169,7 @@ impl Reading {
                 for (name, value) in names.into_iter().zip(values) {
                     match value {
                         Some(value) => drop(self.objects.values.insert(name, value)),
-                        None => self.objects.is_missing(name),
+                        None => self.objects.miss(name),
                     }
                 }
                 Ok(())
@@ -182,7 +182,7 @@ impl Reading {
                 self.objects.goes_on.insert(name, goes_on(last, at));
                 match at < end {
                     // A range that has no octets before its end has lost them.
-                    true if is_empty => self.objects.is_missing(name),
+                    true if is_empty => self.objects.miss(name),
                     true => self.ranges.push_back((name, at)),
                     false => {}
                 }
@@ -190,7 +190,7 @@ impl Reading {
             }
             // It is a value by now.
             (Some(Asked::Range(name)), Answer::Page(Page::Value(_)) | Answer::Refused(Refused::NotThere)) => {
-                self.objects.is_missing(name);
+                self.objects.miss(name);
                 Ok(())
             }
             (_, _) => Err(Damaged::Answer),

@@ -161,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Reads all objects, as a router does that takes over; how many octets they have.
+    /// Reads all objects, each on its own; how many octets they have.
     pub(super) fn read(&mut self) -> Result<u64> {
         let mut objects = VecDeque::new();
         let mut from = Cursor::default();

@@ -208,8 +208,11 @@ impl Engine {
                 };
                 match copier.fill(&mut batch) {
                     // One that changed meanwhile may have been left for the next time: then there is nothing of it yet.
-                    Filled::All if copier.has_all() => drop(self.whole.insert(at)),
-                    Filled::All => {}
+                    Filled::All => {
+                        if !self.whole.contains(&at) && copier.has_all() {
+                            self.whole.insert(at);
+                        }
+                    }
                     Filled::Full => {
                         is_full = true;
                         break;
