@@ -268,6 +268,21 @@ mod tests {
         socket(family, SocketType::RAW, Some(protocol)).expect("this test needs root")
     }
 
+    fn ip(arguments: &str) {
+        let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip runs");
+        assert!(status.success(), "ip {arguments}");
+    }
+
+    /// In a network namespace of its own: a raw socket hears what other tests send beside it.
+    fn alone(story: impl FnOnce() + Send + 'static) {
+        let inside = || {
+            crate::process::enter_new_network().expect("this test needs root");
+            ip("link set lo up");
+            story();
+        };
+        std::thread::spawn(inside).join().expect("the story holds");
+    }
+
     /// A kernel under load delivers a packet to its own host after the call that sent it.
     fn awaited(at: impl AsFd, packet: &mut [u8]) -> Received {
         let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -277,36 +292,41 @@ mod tests {
 
     #[test]
     fn a_packet_leaves_with_the_source_of_its_way_and_with_no_other() {
-        let [from, at] = [raw(AddressFamily::INET), raw(AddressFamily::INET)];
-        let [source, destination] = [5, 1].map(|last| IpAddr::from([127, 0, 0, last]));
-        send(&from, b"hello", Way { interface: 1, source, destination, port: 0 }).expect("sent");
-        let mut packet = [0; 64];
-        let (_, octets) = recv(&at, &mut packet, RecvFlags::empty()).expect("it came");
-        assert_eq!((octets, &packet[12..16], &packet[20..octets]), (25, &[127, 0, 0, 5][..], &b"hello"[..]));
-        let foreign = Way { interface: 1, source: [192, 0, 2, 1].into(), destination, port: 0 };
-        send(&from, b"hello", foreign).expect_err("no address of ours");
+        alone(|| {
+            let [from, at] = [raw(AddressFamily::INET), raw(AddressFamily::INET)];
+            let [source, destination] = [5, 1].map(|last| IpAddr::from([127, 0, 0, last]));
+            send(&from, b"hello", Way { interface: 1, source, destination, port: 0 }).expect("sent");
+            let mut packet = [0; 64];
+            let (_, octets) = recv(&at, &mut packet, RecvFlags::empty()).expect("it came");
+            let parts = (octets, &packet[12..16], &packet[20..octets]);
+            assert_eq!(parts, (25, &[127, 0, 0, 5][..], &b"hello"[..]));
+            let foreign = Way { interface: 1, source: [192, 0, 2, 1].into(), destination, port: 0 };
+            send(&from, b"hello", foreign).expect_err("no address of ours");
+        });
     }
 
     #[test]
     fn of_a_packet_is_told_where_it_was_sent_to_by_which_interface_and_its_hop_limit() {
-        let cases = [
-            (AddressFamily::INET, IpVersion::V4, IpAddr::from([127, 0, 0, 7]), 25),
-            (AddressFamily::INET6, IpVersion::V6, Ipv6Addr::LOCALHOST.into(), 5),
-        ];
-        for (family, version, here, expected) in cases {
-            let [from, at] = [raw(family), raw(family)];
-            let mut packet = [0; 64];
-            let none = receive(&at, &mut packet).expect_err("nothing has come");
-            assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
-            tell_ways(&at, version).expect("told");
-            crate::tcp::set_ttl(&from, version, 77).expect("set");
-            send(&from, b"hello", Way { interface: 1, source: here, destination: here, port: 0 })
-                .expect("sent");
-            let received = awaited(&at, &mut packet);
-            let told = (received.destination, received.interface, received.hops, received.octets);
-            assert_eq!(told, (Some(here), Some(1), Some(77), expected));
-            assert_eq!(received.source.map(|source| source.ip()), Some(here));
-        }
+        alone(|| {
+            let cases = [
+                (AddressFamily::INET, IpVersion::V4, IpAddr::from([127, 0, 0, 7]), 25),
+                (AddressFamily::INET6, IpVersion::V6, Ipv6Addr::LOCALHOST.into(), 5),
+            ];
+            for (family, version, here, expected) in cases {
+                let [from, at] = [raw(family), raw(family)];
+                let mut packet = [0; 64];
+                let none = receive(&at, &mut packet).expect_err("nothing has come");
+                assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+                tell_ways(&at, version).expect("told");
+                crate::tcp::set_ttl(&from, version, 77).expect("set");
+                send(&from, b"hello", Way { interface: 1, source: here, destination: here, port: 0 })
+                    .expect("sent");
+                let received = awaited(&at, &mut packet);
+                let told = (received.destination, received.interface, received.hops, received.octets);
+                assert_eq!(told, (Some(here), Some(1), Some(77), expected));
+                assert_eq!(received.source.map(|source| source.ip()), Some(here));
+            }
+        });
     }
 
     #[test]
@@ -325,32 +345,26 @@ mod tests {
 
     #[test]
     fn an_address_of_a_link_is_reached_by_the_interface_of_the_way() {
-        let story = || {
-            crate::process::enter_new_network().expect("this test needs root");
-            let ip = |arguments: &str| {
-                let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip runs");
-                assert!(status.success(), "ip {arguments}");
-            };
+        alone(|| {
+            let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
             ip("link add eth0 type veth peer name peer0");
-            ip("link set lo up");
             ip("link set peer0 up");
             ip("link set eth0 up");
             ip("address add fe80::1/64 dev eth0 nodad");
+            holdfast_testing::addresses::until_delivered(&[], &[address]);
             let at = UdpSocket::bind("[::]:0").expect("bound");
             tell_ways(&at, IpVersion::V6).expect("told");
             let interface = rustix::net::netdevice::name_to_index(&at, "eth0").expect("it is there");
-            let destination = "fe80::1".parse().expect("an address");
             let port = at.local_addr().expect("an address").port();
+            let destination = IpAddr::from(address);
             let way = Way { interface, source: Ipv6Addr::UNSPECIFIED.into(), destination, port };
             for source in [way.source, destination] {
                 send(&at, b"hello", Way { source, ..way }).expect("sent");
                 let received = awaited(&at, &mut [0; 64]);
-                let source =
-                    SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), port, 0, interface);
+                let source = SocketAddrV6::new(address, port, 0, interface);
                 assert_eq!((received.source, received.destination), (Some(source.into()), Some(destination)));
             }
-        };
-        std::thread::spawn(story).join().expect("the story holds");
+        });
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! What the property tests of all crates have in common.
+//! What the tests of several crates have in common.
+
+pub mod addresses;
 
 use proptest::test_runner::{Config, FileFailurePersistence};
 
