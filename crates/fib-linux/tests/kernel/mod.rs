@@ -7,9 +7,11 @@ mod routes;
 mod sync;
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
+    sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
@@ -123,24 +125,49 @@ fn errors(fib: &LinuxFib) -> Vec<String> {
     fib.report().last_errors().map(|error| format!("{}: {}", error.what, error.error)).collect()
 }
 
-/// `ip monitor` of what happens between now and [`Watch::end`].
+/// `ip monitor route` of what happens between now and [`Watch::end`]. A route of our own at either end says that it listens,
+/// and that it has heard all that came before.
 struct Watch {
     child: std::process::Child,
+    heard: mpsc::Receiver<String>,
 }
 
+/// Where those routes are: nobody looks there.
+const MARKS: &str = "table 99 proto static";
+
 impl Watch {
-    fn begin(what: &str) -> Self {
+    fn begin() -> Self {
         let mut command = Command::new("ip");
-        command.args(["monitor"]).args(what.split_whitespace()).stdout(Stdio::piped());
-        let watch = Self { child: command.spawn().expect("ip runs") };
-        thread::sleep(std::time::Duration::from_millis(300));
+        let mut child = command.args(["monitor", "route"]).stdout(Stdio::piped()).spawn().expect("ip runs");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        let (tell, heard) = mpsc::channel();
+        // Until the program ends, or nobody hears it any more.
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let watch = Self { child, heard };
+        watch.until("192.0.2.254");
         watch
     }
 
+    /// The lines that come before that of the route to this address, which is made until it is heard of.
+    fn until(&self, mark: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for _ in 0..1000 {
+            ip(&format!("route replace blackhole {mark} {MARKS}"));
+            while let Ok(line) = self.heard.recv_timeout(Duration::from_millis(10)) {
+                if line.contains(mark) {
+                    return lines;
+                }
+                lines.push(line);
+            }
+        }
+        panic!("`ip monitor` has heard nothing of {mark}")
+    }
+
     fn end(mut self) -> String {
-        thread::sleep(std::time::Duration::from_millis(300));
+        let lines = self.until("192.0.2.253");
         self.child.kill().expect("still runs");
-        let output = self.child.wait_with_output().expect("ended");
-        String::from_utf8(output.stdout).expect("text")
+        self.child.wait().expect("ended");
+        // The first one may have been made more than once.
+        lines.into_iter().filter(|line| !line.contains("192.0.2.254")).map(|line| line + "\n").collect()
     }
 }

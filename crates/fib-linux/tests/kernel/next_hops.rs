@@ -16,7 +16,7 @@ fn routes_follow_their_handle_from_one_to_many_without_a_gap() {
         let mut fib = main_table();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.0.0/24", 1);
-        let watch = Watch::begin("route");
+        let watch = Watch::begin();
         define(&mut fib, 1, &[via("10.0.0.2", "eth0"), NextHop { weight: 3, ..via("10.1.0.2", "eth1") }]);
         assert_eq!(
             kernel_routes("-4", 254),
@@ -176,7 +176,7 @@ fn ipv4_routes_take_an_ipv6_gateway_in_place_and_go_back() {
         add(&mut fib, "20.0.0.0/24", 1);
         let group = ip("nexthop show groups proto 75");
         let id = group.split_whitespace().nth(1).expect("a number").to_owned();
-        let watch = Watch::begin("route");
+        let watch = Watch::begin();
         define(&mut fib, 1, &[via("fd00::2", "eth0")]);
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via inet6 fd00::2 dev eth0"]);
         define(&mut fib, 1, &[via("fd00::2", "eth0"), via("10.1.0.2", "eth1")]);

@@ -21,7 +21,7 @@ fn leave_routes() {
 fn after_a_crash_only_differences_are_written_and_nothing_that_stays_is_absent() {
     in_a_namespace(|| {
         leave_routes();
-        let watch = Watch::begin("route");
+        let watch = Watch::begin();
         let mut fib = main_table();
         fib.sync_begin().expect("netlink works");
         // Other numbers than before, as a new feeder would choose.
