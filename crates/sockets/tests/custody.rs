@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
     time::Duration,
@@ -93,7 +93,7 @@ async fn listen(opener: &mut Opener, peers: &[Peer], address: SocketAddr) -> Own
 }
 
 fn address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port")
+    super::opener::free_port(Ipv4Addr::LOCALHOST)
 }
 
 /// Whether a connection from there comes about that is signed with this key, if one is given.

@@ -1,6 +1,7 @@
-//! Sockets as protocols get them, over loopback. Keys need CAP_NET_ADMIN nowhere: only port 179 would.
+//! Sockets as protocols get them, over loopback: those that listen in a network namespace of the test, which needs root.
 
 use std::{
+    cell::Cell,
     future::Future,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
@@ -70,10 +71,21 @@ pub(super) fn key(text: &str) -> Option<Secret> {
     Secret::new(text.into())
 }
 
+/// A port of an address of loopback that is free, and stays so: this test has a network namespace of its own from here on. In one
+/// for all, another test may take the port before this one listens there.
+pub(super) fn free_port(address: impl Into<IpAddr>) -> SocketAddr {
+    thread_local!(static IS_ALONE: Cell<bool> = const { Cell::new(false) });
+    if !IS_ALONE.replace(true) {
+        holdfast_sys::process::enter_new_network().expect("this test needs root");
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip runs");
+        assert!(up.success(), "loopback is up");
+    }
+    TcpListener::bind((address.into(), 0)).and_then(|socket| socket.local_addr()).expect("a free port")
+}
+
 /// A listener on a free port of the loopback address.
 pub(super) fn listener(opener: &mut Opener, address: impl Into<IpAddr>) -> (TcpListener, u16) {
-    let address = address.into();
-    let free = TcpListener::bind((address, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
+    let free = free_port(address);
     let socket: TcpListener = opener.listen(free, false).expect("listening").into();
     (socket, free.port())
 }
@@ -159,7 +171,7 @@ fn a_peer_without_address_is_the_neighbour_that_is_heard_and_nobody_before() {
     let nobody = opener.dial("unnumbered").expect_err("nobody is there").to_string();
     assert_eq!(nobody, "no neighbour heard on lo yet");
     // The loopback interface is a link where nobody listens at once.
-    let asked = std::cell::Cell::new(None);
+    let asked = Cell::new(None);
     let _ = now(opener.0.dial("unnumbered", |link| {
         asked.set(Some(link.to_owned()));
         Some(Ipv6Addr::LOCALHOST)

@@ -4,6 +4,7 @@
 use std::{
     cell::Cell,
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    os::fd::AsFd,
     process::Command,
     rc::Rc,
     thread,
@@ -19,7 +20,10 @@ use holdfast_sockets::{
 };
 use holdfast_sys::packet;
 use holdfast_xrl::{Channel, Client, ErrorKind, Link, Node, PeerIdentity, ReplyStream, STREAM_WINDOW};
-use rustix::net::{AddressFamily, Protocol, SocketType, sockopt};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{AddressFamily, Protocol, SocketType, sockopt},
+};
 use tokio::{
     sync::watch,
     task::{LocalSet, spawn_local, yield_now},
@@ -107,6 +111,13 @@ pub(super) fn story<F: Future<Output = ()>>(story: impl FnOnce() -> F + Send + '
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip runs");
     assert!(status.success(), "ip {arguments}");
+}
+
+/// A kernel under load delivers a packet to its own host after the call that sent it.
+pub(super) fn awaited(at: impl AsFd, packet: &mut [u8]) -> packet::Received {
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&at, PollFlags::IN)], Some(&limit)).expect("polled");
+    packet::receive(at, packet).expect("it came")
 }
 
 fn packets(count: usize, octets: usize) -> SendRequest {
@@ -242,7 +253,8 @@ fn between_two_batches_of_a_protocol_others_have_their_turn() {
         }
         ended.set(true);
         other.await.expect("no panic");
-        assert!(turns.get() >= BATCHES, "{} turns", turns.get());
+        // The others may begin after the first batch, and end before the last one.
+        assert!(turns.get() + 1 >= BATCHES, "{} turns", turns.get());
     });
 }
 
@@ -273,7 +285,7 @@ fn a_socket_for_datagrams_tells_the_way_of_each_and_hears_its_own_groups_only() 
         }
         let mut buffer = [0; 8];
         for last in [5, 6] {
-            let received = packet::receive(socket, &mut buffer).expect("it came");
+            let received = awaited(socket, &mut buffer);
             assert_eq!((received.octets, buffer[0]), (1, last));
             assert_eq!(received.destination, Some(IpAddr::from([224, 0, 0, last])));
             assert_eq!((received.hops, received.source), (Some(3), sender.local_addr().ok()));

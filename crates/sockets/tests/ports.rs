@@ -11,7 +11,7 @@ use holdfast_sys::packet::{self, Way};
 use holdfast_xrl::{ErrorKind, Node, PeerIdentity, XrlError};
 use rustix::net::sockopt;
 
-use super::packets::{client, story};
+use super::packets::{awaited, client, story};
 
 const PORT: u16 = 3784;
 
@@ -53,7 +53,7 @@ fn one_socket_sends_and_receives_for_all_neighbours_of_a_family() {
             let way = Way { interface: 0, source: any, destination: here, port: PORT };
             for source in [any, here] {
                 packet::send(&from, b"hello", Way { source, ..way }).expect("sent");
-                let received = packet::receive(&at, &mut [0; 64]).expect("it came");
+                let received = awaited(&at, &mut [0; 64]);
                 assert_eq!(received.source, Some(SocketAddr::new(here, port_of(&from))));
                 // Of what has come over the loopback IPv4 tells the interface that has the address.
                 let told = (received.destination, received.interface, received.hops, received.octets);
