@@ -8,7 +8,7 @@ use holdfast_sys::memory::SharedMemory;
 use holdfast_types::HashKey;
 
 use crate::tests::world::{
-    MOMENT, PORT, QUEUE, World, connection, has_ended, read, unacknowledged, unread, until, write,
+    LIMIT, MOMENT, PORT, QUEUE, World, connection, has_ended, read, unacknowledged, unread, until, write,
 };
 
 /// A post in the namespace of the calling thread.
@@ -38,7 +38,7 @@ fn while_no_gate_is_there_nothing_leaves_and_the_next_one_goes_on() {
     until("all is sent again", || unread(&theirs) == 200 && unacknowledged(&theirs) == 0);
     until("that of the open one, too", || unread(&their_open) == 200);
     read(&their_open, 200);
-    assert!(has_ended(&their_open, 10 * MOMENT));
+    assert!(has_ended(&their_open, LIMIT));
     // The next gate knows where the session began.
     write(&theirs, 2000);
     world.wait("it is held", |marks| marks.wanted(claim).is_some_and(|wanted| wanted.0 == 2100));

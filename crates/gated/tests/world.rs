@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsFd, OwnedFd},
     process::Command,
     rc::Rc,
@@ -129,6 +129,10 @@ impl World {
             namespace.ip(&["address", "add", &format!("10.0.0.{host}/24"), "dev", "eth0"]);
             namespace.ip(&["address", "add", &format!("fd00::{host}/64"), "dev", "eth0", "nodad"]);
             namespace.ip(&["link", "set", "eth0", "up"]);
+        }
+        for (namespace, host) in [(&router, 1), (&peers, 2)] {
+            let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host);
+            holdfast_testing::addresses::until_delivered(&["-n", &namespace.0], &[address]);
         }
         let mut memory = SharedMemory::create("marks", Marks::octets(slots)).expect("memory");
         Marks::create(memory.words()).expect("room").set_lease(u64::MAX);
