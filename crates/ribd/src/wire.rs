@@ -125,7 +125,7 @@ where
     IpAddr: From<[u8; WIDTH]>,
 {
     /// # Errors
-    /// Columns that do not fit together, and prefixes that are longer than their address.
+    /// Columns that do not fit together, and what is no prefix: it is longer than its address, or bits after its length are set.
     pub(crate) fn of(batch: &'a RouteBatch) -> Result<Self, XrlError> {
         let (addresses, rest) = batch.addresses.as_chunks();
         let runs = batch.runs.len();
@@ -141,10 +141,18 @@ where
         {
             return Err(invalid("the columns of the batch differ in length"));
         }
-        match batch.lengths.iter().find(|&&length| usize::from(length) > 8 * WIDTH) {
-            Some(length) => Err(invalid(format!("a prefix of {length} bits is too long"))),
-            None => Ok(Self { addresses, lengths: &batch.lengths, batch }),
+        for (address, &length) in addresses.iter().zip(&batch.lengths) {
+            let address = IpAddr::from(*address);
+            match Prefix::new(address, length) {
+                Some(prefix) if prefix.address() == address => {}
+                Some(prefix) => {
+                    let text = format!("{address}/{length} has bits set after its length");
+                    return Err(invalid(format!("{text}; the prefix is {prefix}")));
+                }
+                None => return Err(invalid(format!("a prefix of {length} bits is too long"))),
+            }
         }
+        Ok(Self { addresses, lengths: &batch.lengths, batch })
     }
 
     /// What is said, and of which prefixes.
@@ -161,7 +169,7 @@ where
                 distance: batch.distances.get(at).copied(),
                 source: batch.sources.get(at).copied().unwrap_or(0),
             };
-            // The lengths are known to be right.
+            // They are known to be prefixes.
             (run, rows.filter_map(|(&address, &length)| Prefix::new(address.into(), length)))
         })
     }
@@ -255,6 +263,30 @@ mod tests {
             assert!(Rows::<4>::of(&batch).is_err(), "case {case}");
         }
         assert!(Rows::<16>::of(&good).is_err());
+    }
+
+    #[test]
+    fn bits_after_the_length_of_a_prefix_refuse_its_batch() {
+        for (address, length, text, meant) in [
+            ("10.0.0.1", 8, "10.0.0.1/8", "10.0.0.0/8"),
+            ("192.0.2.1", 0, "192.0.2.1/0", "0.0.0.0/0"),
+            ("2001:db8::1", 64, "2001:db8::1/64", "2001:db8::/64"),
+        ] {
+            let mut batch = batch(&[("10.0.0.0/8", 1)]);
+            batch.lengths = vec![length];
+            let refused = match address.parse().expect("an address") {
+                IpAddr::V4(address) => {
+                    batch.addresses = address.octets().into();
+                    Rows::<4>::of(&batch).map(drop)
+                }
+                IpAddr::V6(address) => {
+                    batch.addresses = address.octets().into();
+                    Rows::<16>::of(&batch).map(drop)
+                }
+            };
+            let expected = format!("{text} has bits set after its length; the prefix is {meant}");
+            assert_eq!(refused.expect_err("no prefix").message(), expected);
+        }
     }
 
     #[test]
