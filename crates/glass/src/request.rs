@@ -194,6 +194,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_path_of_the_manual_is_read() {
+        let page = include_str!("../../../docs/manual/glass.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `/"));
+        let paths =
+            rows.filter_map(|row| row.split(" | ").next()).flat_map(|cell| cell.split('`').step_by(2));
+        let mut read = 0;
+        for path in paths.filter(|path| !path.trim_matches([',', ' ']).is_empty()) {
+            let words = [
+                ("NAME", "x"),
+                ("TABLE", "master4"),
+                ("ADDRESS", "10.0.0.2"),
+                ("LENGTH", "24"),
+                ("=P", "=10.0.0.0/8"),
+            ];
+            let path = words.iter().fold(path.to_owned(), |path, (word, value)| path.replace(word, value));
+            let path = format!("/{}", path.trim_start_matches('/'));
+            let (path, query) = path.split_once('?').unwrap_or((&path, ""));
+            Request::parse(path, query).unwrap_or_else(|wrong| panic!("{path}: {wrong:?}"));
+            read += 1;
+        }
+        assert_eq!(read, 26);
+    }
+
+    #[test]
     fn paths_of_birdwatcher_are_read() {
         let table = [
             ("/status", "", Request::Status),
