@@ -6,7 +6,6 @@
 //! runs in `reload`, and how it becomes the file, is kept as a version and rolled back in `commit`.
 
 mod apart;
-mod back_off;
 mod birth;
 mod births;
 mod commit;
@@ -82,7 +81,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
     let boot = Rc::new(boot);
     let finder = Finder::new();
     let manager = Rc::new(Manager {
-        supervisor: Supervisor::new(&wanted(&processes, &config), now).into(),
+        supervisor: Supervisor::new(&wanted(&processes, &config), now).paced(&processes).into(),
         processes,
         schema,
         config: RefCell::new(config),

@@ -3,9 +3,15 @@
 //! A process goes `BackingOff -> Starting -> Configuring -> Running`; its death from any state leads back to
 //! `BackingOff`. How long it stays there is decided by [`BackOff`].
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use crate::back_off::BackOff;
+use holdfast_process::{
+    Processes,
+    back_off::{BackOff, Pauses},
+};
 
 /// A process that lived this long has come up, be it that it never took its configuration.
 pub(crate) const GOOD_LIFE: Duration = Duration::from_secs(5);
@@ -115,13 +121,25 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     processes: Vec<Process>,
+    /// How long starts wait, by process.
+    pauses: BTreeMap<&'static str, Pauses>,
     stopping: bool,
 }
 
 impl Supervisor {
     /// None of them runs yet.
     pub(crate) fn new(names: &[&'static str], now: Instant) -> Self {
-        Self { processes: names.iter().map(|&name| Process::new(name, now)).collect(), stopping: false }
+        let processes = names.iter().map(|&name| Process::new(name, Pauses::default(), now)).collect();
+        Self { processes, pauses: BTreeMap::new(), stopping: false }
+    }
+
+    /// Starts wait as long as these say.
+    pub(crate) fn paced(mut self, processes: &Processes) -> Self {
+        self.pauses = processes.as_configured().map(|process| (process.name, process.pauses())).collect();
+        for process in &mut self.processes {
+            process.back_off = BackOff::new(self.pauses.get(process.name).copied().unwrap_or_default());
+        }
+        self
     }
 
     /// Others are to run from now on. Names and process ids of those that are to end.
@@ -131,7 +149,8 @@ impl Supervisor {
         self.processes = stay;
         for &name in names {
             if self.process(name).is_none() {
-                self.processes.push(Process::new(name, now));
+                let pauses = self.pauses.get(name).copied().unwrap_or_default();
+                self.processes.push(Process::new(name, pauses, now));
             }
         }
         go.iter().filter_map(|process| Some((process.name, process.state.life()?.0))).collect()
@@ -218,7 +237,7 @@ impl Supervisor {
     /// Its next death is wanted, and not held against it.
     pub(crate) fn forgive(&mut self, name: &str) {
         if let Some(process) = self.find(name) {
-            process.back_off = BackOff::default();
+            process.back_off.forgive();
         }
     }
 
@@ -383,7 +402,7 @@ impl Supervisor {
 
 impl Process {
     /// To be started at once.
-    fn new(name: &'static str, now: Instant) -> Self {
+    fn new(name: &'static str, pauses: Pauses, now: Instant) -> Self {
         Self {
             name,
             state: State::BackingOff { until: now },
@@ -396,7 +415,7 @@ impl Process {
             build: String::new(),
             telling: None,
             came_up: false,
-            back_off: BackOff::default(),
+            back_off: BackOff::new(pauses),
         }
     }
 
@@ -408,8 +427,9 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_process::back_off::FIRST_DELAY;
+
     use super::*;
-    use crate::back_off::{FIRST_DELAY, LAST_DELAY, SLOW};
 
     fn running(now: Instant) -> Supervisor {
         let mut supervisor = Supervisor::new(&["bgp"], now);
@@ -496,7 +516,7 @@ mod tests {
         }
         let now = start + Duration::from_secs(30);
         supervisor.ended("bgp", 36, "signal 9", now);
-        assert_eq!(supervisor.next_due(), Some(now + SLOW));
+        assert_eq!(supervisor.next_due(), Some(now + Pauses::default().slow));
     }
 
     #[test]
@@ -517,7 +537,7 @@ mod tests {
             supervisor.spawned("bgp", pid + 1, String::new(), now);
         }
         assert_eq!(delays[..4], [Duration::ZERO, FIRST_DELAY, FIRST_DELAY * 2, FIRST_DELAY * 4]);
-        assert_eq!(delays[9], LAST_DELAY);
+        assert_eq!(delays[9], Pauses::default().longest);
         assert_eq!(supervisor.process("bgp").map(|p| p.restarts), Some(10));
     }
 
@@ -566,7 +586,9 @@ mod tests {
         assert_eq!(state(&supervisor), State::Stopping { pid: 7, since: now });
         supervisor.ended("bgp", 7, "exit 0", now);
         assert_eq!(state(&supervisor), State::Stopped);
-        assert!(supervisor.due(now + LAST_DELAY).is_empty() && supervisor.next_due().is_none());
+        assert!(
+            supervisor.due(now + Pauses::default().longest).is_empty() && supervisor.next_due().is_none()
+        );
     }
 
     #[test]

@@ -248,13 +248,13 @@ fn in_order(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use holdfast_sandbox::Network;
 
     use super::*;
     use crate::ConfigReader;
 
-    const fn process(
+    pub(crate) const fn process(
         name: &'static str,
         user: u32,
         after: &'static [&'static str],

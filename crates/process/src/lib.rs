@@ -29,6 +29,7 @@ use rustix::process::Signal;
 use tokio::task::{AbortHandle, JoinHandle, LocalSet, spawn_local};
 use tracing::{Span, debug, error, warn};
 
+pub mod back_off;
 mod binary;
 mod configured;
 mod descriptor;
