@@ -39,7 +39,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use holdfast_process::{CapabilitySet, Processes, SOCKET_NAME, born_with, log, spawn_task};
+use holdfast_process::{
+    CapabilitySet, Processes, SOCKET_NAME,
+    back_off::{BackOff, FIRST_DELAY, Pauses},
+    born_with, log, spawn_task,
+};
 use rustix::fs::{FlockOperation, flock};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -68,10 +72,9 @@ const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
 
 /// An orderly stop takes no longer than this.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
-/// Pauses between the manager's lives from the second death on: after the first it is started again at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
-/// A manager that lived this long is started again at once.
+/// How long the manager's starts wait. A process that dies with it is not started before: BFD waits for 900 ms at most.
+const MANAGER_PAUSES: Pauses = Pauses { slow: Duration::from_millis(250), longest: Duration::from_secs(5) };
+/// A manager that lived this long has done its work, be it that there was nobody to configure.
 const GOOD_LIFE: Duration = Duration::from_secs(60);
 
 /// Runs the router of these processes until SIGTERM or SIGINT, then stops it in order. SIGHUP has the configuration read again.
@@ -166,23 +169,21 @@ async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     keeper.reap();
     spawn_task(watchdog::attend(Rc::clone(&keeper)));
     spawn_task(progress::attend(Rc::clone(&keeper)));
-    let mut pause = Duration::ZERO;
+    let mut back_off = BackOff::new(MANAGER_PAUSES);
     let mut born = Instant::now();
     let mut manager_due = Some(born);
     let orderly = loop {
         tokio::select! {
             _ = deaths.recv() => {
                 if keeper.reap() {
-                    if born.elapsed() >= GOOD_LIFE {
-                        pause = Duration::ZERO;
-                    }
+                    let did_work = keeper.manager_has_configured.take() || born.elapsed() >= GOOD_LIFE;
                     if keeper.succession.take() {
                         let error = keeper.hand_over().await;
                         error!(event = "handover-failed", "this keeper stays: {error:#}");
-                        pause = Duration::ZERO;
+                        back_off.forgive();
                     }
-                    manager_due = Some(Instant::now() + pause);
-                    pause = longer(pause);
+                    let now = Instant::now();
+                    manager_due = Some(now + back_off.died(did_work, now));
                 }
             }
             () = until(manager_due) => {
@@ -190,8 +191,8 @@ async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
                 manager_due = None;
                 if let Err(error) = keeper.spawn_manager() {
                     error!(event = "process-failed", "starting the manager: {error:#}");
-                    pause = longer(pause);
-                    manager_due = Some(born + pause);
+                    // As long as after a life that did nothing, and never at once: there was no life.
+                    manager_due = Some(born + back_off.died(false, born).max(FIRST_DELAY));
                 }
             }
             () = until(keeper.next_deadline()) => keeper.expire(),
@@ -206,11 +207,6 @@ async fn keep(begin: impl FnOnce() -> Result<Rc<Keeper>>) -> Result<()> {
     anyhow::ensure!(orderly, "not all processes stopped in order: killed");
     info!(event = "router-stopped", "router stopped");
     Ok(())
-}
-
-/// The pause after the next death.
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).clamp(FIRST_PAUSE, LAST_PAUSE)
 }
 
 /// Returns at this time; never if there is none.

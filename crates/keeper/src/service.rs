@@ -68,6 +68,8 @@ pub(crate) struct Keeper {
     pub(crate) hangs_changed: Notify,
     pub(crate) systemd: Systemd,
     manager: RefCell<Option<ManagerClient>>,
+    /// The manager has configured a process in this life.
+    pub(crate) manager_has_configured: Cell<bool>,
     pub(crate) manager_changed: Notify,
     pub(crate) events: broadcast::Sender<ProcessEvent>,
     /// The manager has stopped everything.
@@ -103,6 +105,7 @@ impl Keeper {
             hangs_changed: Notify::new(),
             systemd: Systemd::from_environment(),
             manager: RefCell::default(),
+            manager_has_configured: Cell::default(),
             manager_changed: Notify::new(),
             events: broadcast::Sender::new(EVENTS),
             stopped: Notify::new(),
@@ -622,6 +625,14 @@ impl KeeperServer for Served {
             self.0.end_process(&request.owner).await?;
         }
         self.0.store.borrow_mut().forget(&request.owner);
+        Ok(Empty {})
+    }
+
+    async fn configured(&self, cx: &CallContext, _: Empty) -> Result<Empty, XrlError> {
+        // What one has said right before its end is not for the next one.
+        if self.0.children.borrow().living.contains_key(&cx.peer().pid) {
+            self.0.manager_has_configured.set(true);
+        }
         Ok(Empty {})
     }
 

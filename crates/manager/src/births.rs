@@ -60,6 +60,7 @@ pub(crate) async fn configure(manager: Rc<Manager>, name: &'static str, pid: u32
             Ok(()) => {
                 info!(event = "process-running", process = name, pid, "running");
                 manager.supervisor.borrow_mut().configured(name);
+                manager.tell_of_work();
                 manager.running.notify_waiters();
                 return;
             }

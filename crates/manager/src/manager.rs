@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use holdfast_api::keeper::v1::{KeeperClient, LimitHangsRequest, ProcessEvent, SignalRequest};
+use holdfast_api::keeper::v1::{Empty, KeeperClient, LimitHangsRequest, ProcessEvent, SignalRequest};
 use holdfast_config::{Config, Schema};
 use holdfast_process::{Closed, Processes, metrics::High};
 use holdfast_xrl::{Channel, Finder, Resolver};
@@ -95,6 +95,11 @@ impl Manager {
         let limit = self.config().router.hang_limit;
         let limit_milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         self.keeper.limit_hangs(LimitHangsRequest { limit_milliseconds }).detach();
+    }
+
+    /// Tells the keeper that this life has configured a process. A keeper of an earlier build does not want to know.
+    pub(crate) fn tell_of_work(&self) {
+        self.keeper.configured(Empty {}).detach();
     }
 
     /// `reason` is how its death is described, if it is wanted.
