@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
-use holdfast_process::spawn_task;
+use holdfast_process::{Visit, serve_visitors, spawn_task};
 use holdfast_xrl::{ErrorKind, XrlError};
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -16,10 +16,9 @@ use serde_json::json;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::{
     answer::{Answer, Answerer},
@@ -28,10 +27,10 @@ use crate::{
     request::{self, Cost, Wrong},
 };
 
-/// Connections at a time; the next ones wait in the listener's backlog.
-const MOST_CONNECTIONS: usize = 32;
-/// Connections that neither look up a prefix nor walk a table, nor wait to: the others leave room for them.
-const KEPT_FREE: usize = 8;
+/// Connections at a time. For one more, one closes that has sent no request.
+const MOST_CONNECTIONS: usize = 256;
+/// Those of them that look up a prefix or walk a table, or wait to.
+const MOST_LONG: usize = 24;
 /// Walks over a table at a time; the next ones wait for their turn.
 const MOST_WALKS: usize = 4;
 /// Prefixes that are looked up at a time.
@@ -44,8 +43,6 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 const CONNECTION_LIMIT: Duration = Duration::from_secs(600);
 /// Octets of a request's head.
 const MOST_HEAD: usize = 16 << 10;
-/// Pause after a connection could not be accepted: out of descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What all connections share.
 struct Server {
@@ -73,8 +70,7 @@ struct Busy;
 impl Turns {
     fn new() -> Self {
         let turns = |most| Arc::new(Semaphore::new(most));
-        let long = turns(MOST_CONNECTIONS - KEPT_FREE);
-        Self { long, walks: turns(MOST_WALKS), look_ups: turns(MOST_LOOK_UPS) }
+        Self { long: turns(MOST_LONG), walks: turns(MOST_WALKS), look_ups: turns(MOST_LOOK_UPS) }
     }
 
     /// Waits for a turn; none is needed for what costs nothing.
@@ -94,29 +90,18 @@ impl Turns {
 /// Answers those who connect. Connections end with it.
 pub(crate) async fn serve(listener: TcpListener, answerer: Rc<Answerer>) {
     let server = Rc::new(Server { answerer, turns: Turns::new() });
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MOST_CONNECTIONS {
-            connections.join_next().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn_local(connection(stream, Rc::clone(&server)));
-            }
-            Err(error) => {
-                warn!(event = "accept-failed", "accepting a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+    serve_visitors(listener, MOST_CONNECTIONS, |stream, visit| connection(stream, visit, Rc::clone(&server)))
+        .await;
 }
 
-async fn connection(stream: TcpStream, server: Rc<Server>) {
+async fn connection(stream: TcpStream, visit: Visit, server: Rc<Server>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST_LIMIT);
     http.keep_alive(false).max_buf_size(MOST_HEAD);
-    let service = service_fn(|request| answer(request, Rc::clone(&server)));
+    let service = service_fn(|request| {
+        visit.has_asked();
+        answer(request, Rc::clone(&server))
+    });
     let served = http.serve_connection(TokioIo::new(Patient::new(stream)), service);
     match timeout(CONNECTION_LIMIT, served).await {
         Ok(Ok(())) => {}
@@ -187,6 +172,12 @@ fn failure(error: &XrlError) -> Response<Chunks> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_xrl::Node;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        task::LocalSet,
+    };
+
     use super::*;
 
     #[tokio::test]
@@ -203,9 +194,29 @@ mod tests {
         assert!(take(Cost::LookUp).await.is_err());
         assert!(take(Cost::Nothing).await.expect("always").is_none());
         drop((walks, looks_up));
-        let all = Arc::clone(&turns.long).try_acquire_many_owned((MOST_CONNECTIONS - KEPT_FREE) as u32);
+        let all = Arc::clone(&turns.long).try_acquire_many_owned(MOST_LONG as u32);
         assert!(all.is_ok(), "who has not got a turn has left");
         assert!(take(Cost::LookUp).await.is_err(), "there would be no room for others");
         assert!(take(Cost::Nothing).await.is_ok());
+    }
+    #[test]
+    fn who_asks_is_answered_beside_a_thousand_connections_that_say_nothing() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+            let address = listener.local_addr().expect("bound");
+            let answerer = Rc::new(Answerer::new(Node::new("glass").resolver()));
+            tokio::task::spawn_local(serve(listener, answerer));
+            let mut silent = Vec::new();
+            for _ in 0..1000 {
+                silent.push(TcpStream::connect(address).await.expect("connected"));
+            }
+            let mut asks = TcpStream::connect(address).await.expect("connected");
+            asks.write_all(b"GET /nothing HTTP/1.1\r\nHost: here\r\n\r\n").await.expect("asked");
+            let mut answer = String::new();
+            // Later the silent ones have to go.
+            timeout(REQUEST_LIMIT, asks.read_to_string(&mut answer)).await.expect("in time").expect("read");
+            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+        });
     }
 }

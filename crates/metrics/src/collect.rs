@@ -1,10 +1,12 @@
 //! Asks all processes what they count.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::HashSet,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use holdfast_api::{
     finder::v1::ListRequest,
     metrics::v1::{
@@ -14,6 +16,8 @@ use holdfast_api::{
 use holdfast_process::Resolver;
 use holdfast_xrl::XrlError;
 use tokio::{sync::Mutex, time::timeout};
+
+use crate::text;
 
 /// The service as the Finder knows it.
 const SERVICE: &str = "metrics.v1.Metrics";
@@ -25,7 +29,16 @@ pub(crate) struct Collector {
     resolver: Resolver,
     /// One scrape at a time: two at once cost twice as much and say the same.
     turn: Mutex<()>,
+    /// How many have begun.
+    begun: Cell<u64>,
+    /// How many ask.
+    asking: Cell<usize>,
+    /// The number of the last one and what came of it, for those who have asked before it began.
+    last: RefCell<Option<(u64, Said)>>,
 }
+
+/// What a scraper is told, as text.
+type Said = Result<Bytes, String>;
 
 /// What a process has said.
 #[derive(Debug, Default)]
@@ -38,12 +51,34 @@ pub(crate) struct Answer {
 
 impl Collector {
     pub(crate) fn new(resolver: Resolver) -> Self {
-        Self { resolver, turn: Mutex::new(()) }
+        Self {
+            resolver,
+            turn: Mutex::new(()),
+            begun: Cell::default(),
+            asking: Cell::default(),
+            last: RefCell::default(),
+        }
     }
 
-    /// All metrics of all processes; of a process that does not answer in time, what it has said.
-    pub(crate) async fn collect(&self) -> Result<Vec<Family>, XrlError> {
+    /// All metrics of all processes; of a process that does not answer in time, what it has said. Those who ask while a
+    /// scrape is under way are told the next one, all the same: so nobody waits longer where many ask.
+    pub(crate) async fn collect(&self) -> Said {
+        let _asking = Asking::begin(&self.asking, &self.last);
+        let asked = self.begun.get();
         let _turn = self.turn.lock().await;
+        if let Some((_, said)) = self.last.borrow().as_ref().filter(|(number, _)| *number > asked) {
+            return said.clone();
+        }
+        self.begun.update(|begun| begun + 1);
+        let number = self.begun.get();
+        let said = self.scrape().await.map_err(|error| error.to_string());
+        let said = said.and_then(|families| text::text(families).map_err(|error| error.to_string()));
+        let said = said.map(Bytes::from);
+        self.last.replace(Some((number, said.clone())));
+        said
+    }
+
+    async fn scrape(&self) -> Result<Vec<Family>, XrlError> {
         let begin = Instant::now();
         let listed = self.resolver.finder()?.list(ListRequest {}).within(LIMIT).await?;
         let serves =
@@ -81,6 +116,28 @@ impl Collector {
         });
         answer.is_complete = matches!(asked.await, Ok(Ok(())));
         answer
+    }
+}
+
+/// Somebody asks. When nobody does, nothing is kept.
+struct Asking<'a> {
+    asking: &'a Cell<usize>,
+    last: &'a RefCell<Option<(u64, Said)>>,
+}
+
+impl<'a> Asking<'a> {
+    fn begin(asking: &'a Cell<usize>, last: &'a RefCell<Option<(u64, Said)>>) -> Self {
+        asking.update(|asking| asking + 1);
+        Self { asking, last }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.asking.update(|asking| asking - 1);
+        if self.asking.get() == 0 {
+            self.last.take();
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, rc::Rc, time::Duration};
 
 use bytes::Bytes;
+use holdfast_process::{Visit, serve_visitors};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
@@ -14,50 +15,40 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::{sleep, timeout},
+    time::timeout,
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::{collect::Collector, text};
 
-/// Connections at a time; the next ones wait in the listener's backlog.
-const MOST_CONNECTIONS: usize = 8;
+/// Connections at a time. For one more, one closes that sends no request or does not read its answer.
+const MOST_CONNECTIONS: usize = 256;
 /// Until the request is there.
 const REQUEST_LIMIT: Duration = Duration::from_secs(5);
 /// From the connection to the end of the answer: who reads more slowly is cut off.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 /// Octets of a request's head.
 const MOST_HEAD: usize = 16 << 10;
-/// Pause after a connection could not be accepted: out of descriptors, most likely.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const PATH: &str = "/metrics";
 
 /// Answers those who connect. Connections end with it.
 pub(crate) async fn serve(listener: TcpListener, collector: Rc<Collector>) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MOST_CONNECTIONS {
-            connections.join_next().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                connections.spawn_local(connection(stream, Rc::clone(&collector)));
-            }
-            Err(error) => {
-                warn!(event = "accept-failed", "accepting a connection: {error}");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
+    serve_visitors(listener, MOST_CONNECTIONS, |stream, visit| {
+        connection(stream, visit, Rc::clone(&collector))
+    })
+    .await;
 }
 
-async fn connection(stream: TcpStream, collector: Rc<Collector>) {
+async fn connection(stream: TcpStream, visit: Visit, collector: Rc<Collector>) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_LIMIT);
     server.keep_alive(false).max_buf_size(MOST_HEAD);
-    let service = service_fn(|request| answer(request, &collector));
+    let service = service_fn(async |request| {
+        visit.has_asked();
+        let answer = answer(request, &collector).await;
+        visit.is_answered();
+        answer
+    });
     let served = server.serve_connection(TokioIo::new(stream), service);
     match timeout(CONNECTION_LIMIT, served).await {
         Ok(Ok(())) => {}
@@ -79,11 +70,7 @@ async fn answer(
 }
 
 async fn metrics(collector: &Collector) -> Response<Full<Bytes>> {
-    let text = match collector.collect().await {
-        Ok(families) => text::text(families).map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
-    match text {
+    match collector.collect().await {
         Ok(text) => {
             let mut response = Response::new(Full::from(text));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(text::CONTENT_TYPE));
@@ -100,4 +87,40 @@ fn refusal(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_xrl::Node;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        task::LocalSet,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_scraper_is_answered_beside_a_thousand_connections_that_say_nothing() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+            let address = listener.local_addr().expect("bound");
+            let collector = Rc::new(Collector::new(Node::new("metrics").resolver()));
+            tokio::task::spawn_local(serve(listener, collector));
+            let mut silent = Vec::new();
+            for _ in 0..1000 {
+                silent.push(TcpStream::connect(address).await.expect("connected"));
+            }
+            let mut scraper = TcpStream::connect(address).await.expect("connected");
+            scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").await.expect("asked");
+            let mut answer = String::new();
+            // Later the silent ones have to go.
+            timeout(REQUEST_LIMIT, scraper.read_to_string(&mut answer))
+                .await
+                .expect("in time")
+                .expect("read");
+            // Without a Finder there is nobody to ask.
+            assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        });
+    }
 }

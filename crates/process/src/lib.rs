@@ -44,6 +44,7 @@ mod outsider;
 pub mod profile;
 mod reads;
 mod sealed;
+mod visitors;
 
 pub use binary::{Binary, BinaryError};
 pub use configured::{Configured, Part, ROWS, serve_configured};
@@ -63,6 +64,7 @@ pub use reads::{
     ConfigReader, ConfigureRequest, FilesToGive, MakeRequests, Reads, Refit, Secrets, policies, seconds,
 };
 pub use sealed::{seal, unseal};
+pub use visitors::{Visit, serve_visitors};
 
 /// Name of the operator's socket in the runtime directory.
 pub const SOCKET_NAME: &str = "holdfast.sock";
