@@ -1,13 +1,14 @@
 //! Clients over TCP: who may connect, and to whom a connection goes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::table::Owner;
@@ -15,7 +16,7 @@ use super::{Broker, Finder};
 use crate::tcp::{self, GREETING_TIME, Introduction, TcpClient};
 use crate::{Channel, Grant, Link, PeerIdentity, XrlError};
 
-/// Connections that have not yet said who they are, for each listener; one more is refused.
+/// Connections that have not yet said who they are, for each listener: for one more the oldest is closed.
 pub const MOST_UNPROVEN: usize = 64;
 /// Connections of one client to the Finder: for one more the oldest is closed.
 pub const MOST_OF_CLIENT: usize = 64;
@@ -61,21 +62,23 @@ impl Finder {
     /// Serves clients that connect to this listener until dropped.
     pub async fn listen(&self, listener: TcpListener) {
         let _listening = Listening::begin(&self.broker, &listener);
-        let unproven = Rc::new(Cell::new(0));
+        let mut unproven = VecDeque::<Weak<Notify>>::new();
         let mut greetings = JoinSet::new();
         loop {
             while greetings.try_join_next().is_some() {}
             match listener.accept().await {
-                Ok((mut stream, from)) if unproven.get() >= MOST_UNPROVEN => {
-                    tracing::warn!(event = "xrl-refused", %from, "{MOST_UNPROVEN} connections over tcp have not said who they are");
-                    let busy = XrlError::unavailable("too many connections that say nothing: try again");
-                    let limit = tokio::time::timeout(ACCEPT_PAUSE, tcp::refuse(&mut stream, &busy));
-                    // Its outcome does not matter: the connection ends here.
-                    let _ = limit.await;
-                }
                 Ok((stream, from)) => {
-                    let (finder, count) = (self.clone(), Unproven::count(&unproven));
-                    greetings.spawn_local(async move { finder.receive(stream, from, count).await });
+                    unproven.retain(|other| other.strong_count() > 0);
+                    if unproven.len() >= MOST_UNPROVEN
+                        && let Some(oldest) = unproven.pop_front().and_then(|oldest| oldest.upgrade())
+                    {
+                        oldest.notify_one();
+                    }
+                    let (finder, makes_way) = (self.clone(), Rc::new(Notify::new()));
+                    unproven.push_back(Rc::downgrade(&makes_way));
+                    greetings.spawn_local(async move { finder.receive(stream, from, makes_way).await });
+                    // What it has said with its connection is read before others may take its place.
+                    tokio::task::yield_now().await;
                 }
                 Err(error) => {
                     tracing::warn!(event = "accept-failed", "accepting a connection over tcp: {error}");
@@ -86,11 +89,16 @@ impl Finder {
     }
 
     /// Asks who has connected, and takes the connection where it is to go.
-    async fn receive(&self, mut stream: TcpStream, from: SocketAddr, count: Unproven) {
-        let late = |_| Err(XrlError::timeout("no hello in time"));
-        let greeted = tokio::time::timeout(GREETING_TIME, self.admit(&mut stream)).await;
-        drop(count);
-        if let Err(error) = greeted.unwrap_or_else(late) {
+    async fn receive(&self, mut stream: TcpStream, from: SocketAddr, makes_way: Rc<Notify>) {
+        let greeted = tokio::select! {
+            greeted = self.admit(&mut stream) => greeted,
+            () = tokio::time::sleep(GREETING_TIME) => Err(XrlError::timeout("no hello in time")),
+            () = makes_way.notified() => {
+                Err(XrlError::unavailable("too many connections that say nothing: try again"))
+            }
+        };
+        drop(makes_way);
+        if let Err(error) = greeted {
             tracing::warn!(event = "xrl-refused", %from, "a connection over tcp is refused: {error}");
             let limit = tokio::time::timeout(GREETING_TIME, tcp::refuse(&mut stream, &error));
             // Its outcome does not matter: the connection ends here.
@@ -198,22 +206,6 @@ impl Door {
 fn copy(stream: &TcpStream) -> Result<OwnedFd, XrlError> {
     use std::os::fd::AsFd;
     stream.as_fd().try_clone_to_owned().map_err(|error| XrlError::unavailable(error.to_string()))
-}
-
-/// Counts a connection while it has not said who it is.
-struct Unproven(Rc<Cell<usize>>);
-
-impl Unproven {
-    fn count(of: &Rc<Cell<usize>>) -> Self {
-        of.set(of.get() + 1);
-        Self(Rc::clone(of))
-    }
-}
-
-impl Drop for Unproven {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 /// The address of a listener while it is served.
