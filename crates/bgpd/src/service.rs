@@ -523,6 +523,7 @@ impl BgpServer for Server {
             peer => vec![find(&bgp, peer)?],
         };
         for index in indexes {
+            replies.ready().await?;
             let neighbor = show::neighbor(&bgp.speaker.borrow(), index, Instant::now());
             // A peer of a listen range may have gone meanwhile.
             if let Some(neighbor) = neighbor {
@@ -577,6 +578,8 @@ impl BgpServer for Server {
             }
             let mut after = None;
             loop {
+                // Rows are made for who takes them: a reader may have many answers that it does not read.
+                replies.ready().await?;
                 let rows = bgp.speaker.borrow_mut().pipeline.routes(family, after, ROWS);
                 let Some((last, _)) = rows.last() else { break };
                 after = Some(*last);
@@ -605,6 +608,7 @@ impl BgpServer for Server {
         for family in Family::ALL.into_iter().filter(wanted) {
             let mut after = None;
             loop {
+                replies.ready().await?;
                 let page =
                     bgp.speaker.borrow_mut().pipeline.neighbor_routes(session, view, family, after, ROWS);
                 let page = page.ok_or_else(|| XrlError::unavailable("the session has ended"))?;
@@ -697,6 +701,7 @@ impl BgpServer for Server {
         let (bgp, damping) = self.damping()?;
         let mut after = None;
         loop {
+            replies.ready().await?;
             let (flaps, next) = damping.borrow().flaps(Instant::now(), after, ROWS);
             let routes = show::dampened(&bgp.speaker.borrow(), &flaps, request.all);
             if !routes.is_empty() {

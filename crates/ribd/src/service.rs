@@ -144,13 +144,14 @@ impl RibServer for Server {
         // Everything has been said, but not yet that it has.
         let mut is_complete = false;
         loop {
-            while let Some(batch) = self.router.quietly(|rib| rib.poll_redist(subscription.id, BATCH)) {
+            loop {
+                replies.ready().await?;
+                let batch = self.router.quietly(|rib| rib.poll_redist(subscription.id, BATCH));
+                let Some(batch) = batch else { break };
                 if batch.begin && std::mem::replace(&mut has_begun, true) {
                     return Err(XrlError::unavailable("you fell behind the changes: ask again"));
                 }
-                for message in self.router.quietly(|rib| redistributed(rib, &mut handles, &batch)) {
-                    replies.send(message).await?;
-                }
+                replies.send_all(self.router.quietly(|rib| redistributed(rib, &mut handles, &batch))).await?;
                 is_complete |= batch.synced;
             }
             if is_complete && readiness::is_complete(&self.router, &wanted) {
@@ -181,6 +182,8 @@ impl RibServer for Server {
         }
         let mut after = None;
         loop {
+            // Rows are made for who takes them: a reader may have many answers that it does not read.
+            replies.ready().await?;
             let (page, last) = self.router.quietly(|rib| page(rib, after, &request));
             if last.is_none() {
                 return Ok(());

@@ -66,10 +66,7 @@ impl RpkiServer for RpkiService {
         _: Empty,
         mut replies: ReplySink<Cache>,
     ) -> Result<(), XrlError> {
-        for cache in self.caches() {
-            replies.send(cache).await?;
-        }
-        Ok(())
+        replies.send_all(self.caches()).await
     }
 
     async fn show_vrps(
@@ -79,10 +76,7 @@ impl RpkiServer for RpkiService {
         mut replies: ReplySink<Records>,
     ) -> Result<(), XrlError> {
         let wanted = asked(&request).transpose().map_err(XrlError::invalid_argument)?;
-        for records in self.vrps(wanted) {
-            replies.send(records).await?;
-        }
-        Ok(())
+        replies.send_all(self.vrps(wanted)).await
     }
 
     async fn show_keys(
@@ -91,10 +85,7 @@ impl RpkiServer for RpkiService {
         request: AsRequest,
         mut replies: ReplySink<Records>,
     ) -> Result<(), XrlError> {
-        for records in self.keys(request.asn.map(Asn)) {
-            replies.send(records).await?;
-        }
-        Ok(())
+        replies.send_all(self.keys(request.asn.map(Asn))).await
     }
 
     async fn show_aspas(
@@ -103,10 +94,7 @@ impl RpkiServer for RpkiService {
         request: AsRequest,
         mut replies: ReplySink<Records>,
     ) -> Result<(), XrlError> {
-        for records in self.aspas(request.asn.map(Asn)) {
-            replies.send(records).await?;
-        }
-        Ok(())
+        replies.send_all(self.aspas(request.asn.map(Asn))).await
     }
 }
 

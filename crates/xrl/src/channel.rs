@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use prost::Message;
@@ -33,6 +34,7 @@ use crate::encoded::Encoded;
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::{Family, Link};
 use crate::outbox::Outbox;
+use crate::readers::{self, Postponed, Reader};
 use crate::service::{CallContext, IncomingCall, Responder, Service};
 use crate::serving::Serving;
 use crate::traffic;
@@ -65,9 +67,10 @@ impl Channel {
     }
 
     pub(crate) fn serving(link: Link, acceptor: Rc<dyn Acceptor>) -> Self {
+        let state = State { reader: acceptor.reader(), ..State::default() };
         let shared = Rc::new_cyclic(|this| Shared {
             this: this.clone(),
-            state: RefCell::default(),
+            state: state.into(),
             handle: RefCell::default(),
             family: link.family(),
             inode: link.inode(),
@@ -234,6 +237,11 @@ impl Channel {
         }
     }
 
+    /// Since when a caller from outside has nothing to do here; those that have calls under way come later.
+    pub(crate) fn idle_since(&self) -> Option<(bool, Instant)> {
+        self.shared().state.borrow().idle_since()
+    }
+
     pub(crate) fn poll_end(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<Payload, XrlError>> {
         self.shared().state.borrow_mut().calls.poll_end(id, cx)
     }
@@ -271,6 +279,10 @@ pub(crate) trait Acceptor {
     fn hello(&self, key: &[u8]) -> Result<(), XrlError>;
     /// Who carries out a method, and as whose call.
     fn route(&self, method: u32) -> Result<(Rc<dyn Service>, Rc<PeerIdentity>), XrlError>;
+    /// Who the peer is, in a few words.
+    fn peer(&self) -> String;
+    /// The same, if it is a caller from outside of the router.
+    fn reader(&self) -> Option<Reader>;
     /// The channel has closed.
     fn closed(&self);
 }
@@ -286,12 +298,42 @@ impl Acceptor for ServesNothing {
         Err(XrlError::not_found("nothing can be called on this side of the channel"))
     }
 
+    fn peer(&self) -> String {
+        String::new()
+    }
+
+    fn reader(&self) -> Option<Reader> {
+        None
+    }
+
     fn closed(&self) {}
 }
 
-/// Octets that a peer may leave unread and go on calling. Replies of calls within the window, and requests within
-/// ours, are far from this unless replies are large and the peer does not read.
+/// Octets that a process of the router may leave unread on a channel and go on calling. Replies of calls within the window,
+/// and requests within ours, are far from this unless replies are large and the peer does not read. For callers from outside
+/// see [`MOST_UNREAD`](crate::MOST_UNREAD).
 pub const MAX_UNREAD: usize = 64 << 20;
+
+/// Items that wait for credit.
+#[derive(Debug)]
+pub(crate) struct Held {
+    channel: Rc<Shared>,
+    octets: usize,
+}
+
+impl Held {
+    /// Some of them do not.
+    pub(crate) fn release(&mut self, octets: usize) {
+        self.octets -= octets;
+        self.channel.with(|state| state.reader.iter_mut().for_each(|reader| reader.release(octets)));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release(self.octets);
+    }
+}
 
 /// What handles, driver and calls being carried out share.
 pub(crate) struct Shared {
@@ -320,11 +362,26 @@ pub(crate) struct State {
     pub(crate) closed: Option<XrlError>,
     /// Wakes the driver.
     pub(crate) driver: Option<Waker>,
+    /// The peer, if it is a caller from outside of the router.
+    pub(crate) reader: Option<Reader>,
+    /// What is written yet of a channel that has closed.
+    pub(crate) last_words: Option<Outbox>,
     /// Who takes the socket once nothing is under way.
     pub(crate) release: Option<oneshot::Sender<OwnedFd>>,
 }
 
 impl State {
+    /// Everything that was begun ends.
+    fn end(&mut self, reason: XrlError) {
+        self.calls.close(&reason);
+        self.serving.close();
+        self.reader = None;
+        self.outbox.clear();
+        self.closed = Some(reason);
+        self.release = None;
+        self.wake_driver();
+    }
+
     fn wake_driver(&mut self) {
         if self.outbox.len() == 0 && self.closed.is_none() {
             return;
@@ -343,7 +400,10 @@ impl Shared {
         if state.closed.is_some() {
             state.outbox.clear();
         }
+        state.charge();
         state.wake_driver();
+        drop(state);
+        readers::relieve();
         result
     }
 
@@ -356,15 +416,35 @@ impl Shared {
         if state.closed.is_some() {
             return;
         }
-        state.calls.close(&reason);
-        state.serving.close();
-        state.outbox.clear();
-        state.closed = Some(reason);
-        state.release = None;
-        state.wake_driver();
+        state.end(reason);
         drop(state);
         self.changed.notify_waiters();
         self.acceptor.closed();
+    }
+
+    /// Closes the channel of a reader that leaves too much unread. It is told why behind the frame that is under way, as soon
+    /// as it reads again.
+    pub(crate) fn cut_off(&self) {
+        counts::add(|counts| &counts.disconnected, 1);
+        let reason = readers::too_much_unread();
+        tracing::warn!(event = "reader-disconnected", peer = self.acceptor.peer(), "{}", reason.message());
+        let mut state = self.state.borrow_mut();
+        state.last_words = readers::last_words(std::mem::take(&mut state.outbox), &reason);
+        state.end(XrlError::disconnected(format!("closed by this side: {}", reason.message())));
+        drop(state);
+        readers::part(&self.this);
+        self.changed.notify_waiters();
+        // Whoever has sent too much may be in the middle of something.
+        if let Some(this) = self.this.upgrade() {
+            spawn_local(async move { this.acceptor.closed() });
+        }
+    }
+
+    /// Another channel that has closed needs the place.
+    pub(crate) fn say_no_more(&self) {
+        let mut state = self.state.borrow_mut();
+        state.last_words = None;
+        state.wake_driver();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -407,6 +487,14 @@ impl Shared {
         });
     }
 
+    /// Items of so many octets wait for credit until what comes back is dropped.
+    pub(crate) fn hold(&self, octets: impl FnOnce() -> usize) -> Option<Held> {
+        let this = self.this.upgrade().filter(|_| self.state.borrow().reader.is_some())?;
+        let octets = octets();
+        self.with(|state| state.reader.iter_mut().for_each(|reader| reader.hold(octets)));
+        Some(Held { channel: this, octets })
+    }
+
     pub(crate) fn poll_credit(&self, id: u32, cx: &mut Context<'_>) -> Poll<Result<(), XrlError>> {
         let state = &mut *self.state.borrow_mut();
         state.serving.poll_credit(id, state.outbox.len(), cx)
@@ -442,7 +530,10 @@ impl Shared {
             Kind::Reply => self.end(id, Ok(payload(fds))),
             Kind::Error => self.end(id, Err(XrlError::decode(body))),
             Kind::Item => self.with(|state| state.calls.item(id, payload(fds)))?,
-            Kind::Cancel => self.with(|state| state.serving.cancel(id)),
+            Kind::Cancel => self.with(|state| {
+                state.serving.cancel(id);
+                state.reader.iter_mut().for_each(|reader| reader.forget(id));
+            }),
             Kind::Credit => {
                 let octets = body.try_into().map_err(|_| XrlError::internal("a credit without a number"))?;
                 self.with(|state| state.serving.credit(id, u32::from_be_bytes(octets)));
@@ -456,17 +547,42 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Carries out a call of the peer: at once as far as it goes without waiting, the rest in a task of its own.
+    /// Carries out a call of the peer, or lets it wait for its turn.
     fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
-        self.with(|state| {
-            if state.outbox.len() > MAX_UNREAD || state.outbox.frames_with_fds() > WINDOW_CALLS {
+        let waits = self.with(|state| {
+            let is_too_much = state.reader.is_none() && state.outbox.len() > MAX_UNREAD;
+            if is_too_much || state.outbox.frames_with_fds() > WINDOW_CALLS {
                 counts::add(|counts| &counts.cut_off, 1);
                 return Err(XrlError::internal("calls without reading the replies"));
             }
-            state.serving.begin(header.call, cost(body.len()))
+            state.serving.begin(header.call, cost(body.len()))?;
+            Ok(state.waits())
         })?;
+        if waits {
+            let call = Postponed { header, body: Bytes::copy_from_slice(body), fds };
+            self.with(|state| state.postpone(call));
+        } else {
+            self.carry_out(header, body, fds);
+        }
+        Ok(())
+    }
+
+    /// Carries out calls that have waited for their turn. Whether there was time for all whose turn it is.
+    pub(crate) fn take_turns(&self, end: Instant) -> bool {
+        loop {
+            let call = self.state.borrow_mut().take_turn();
+            let Some(Postponed { header, body, fds }) = call else { return true };
+            self.carry_out(header, &body, fds);
+            if Instant::now() >= end {
+                return false;
+            }
+        }
+    }
+
+    /// Carries out a call of the peer: at once as far as it goes without waiting, the rest in a task of its own.
+    fn carry_out(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) {
         let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
-            return Ok(());
+            return;
         };
         counts::add(|counts| &counts.calls_served, 1);
         let responder = Responder::new(this, header.call);
@@ -474,8 +590,7 @@ impl Shared {
             Ok(route) => route,
             Err(error) => {
                 counts::add(|counts| &counts.calls_refused, 1);
-                responder.fail(&error);
-                return Ok(());
+                return responder.fail(&error);
             }
         };
         let context = CallContext::new(header.method, peer, Channel(handle));
@@ -487,6 +602,5 @@ impl Shared {
             let task = spawn_local(handler).abort_handle();
             self.state.borrow_mut().serving.continues(header.call, task);
         }
-        Ok(())
     }
 }

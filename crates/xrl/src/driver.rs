@@ -75,7 +75,7 @@ impl Future for Driver {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if this.shared.is_closed() {
-            return Poll::Ready(());
+            return this.say_last_words(cx);
         }
         if let Err(ending) = this.read(cx).and_then(|()| this.write(cx)) {
             this.end(cx, ending);
@@ -85,7 +85,10 @@ impl Future for Driver {
         }
         let mut state = this.shared.state.borrow_mut();
         state.driver = Some(cx.waker().clone());
-        if state.closed.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        if state.has_turn() && !this.pauses.get() || state.last_words.is_some() {
+            cx.waker().wake_by_ref();
+        }
+        if state.closed.is_some() && state.last_words.is_none() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -100,7 +103,7 @@ impl Driver {
         }
         let end = Instant::now() + TURN;
         // What the turn before has left.
-        let mut has_time = self.take_frames(end)?;
+        let mut has_time = self.shared.take_turns(end) && self.take_frames(end)?;
         for _ in 0..READS_PER_TURN {
             if !has_time {
                 break;
@@ -137,6 +140,10 @@ impl Driver {
     /// Whether there was time for all that has arrived.
     fn take_frames(&mut self, end: Instant) -> Result<bool, Ending> {
         loop {
+            // What arrives behind the call that closed the channel is for nobody.
+            if self.shared.is_closed() {
+                return Ok(false);
+            }
             let frame = self.decoder.next_frame();
             let Some((header, body)) = frame.map_err(|error| XrlError::internal(error.to_string()))? else {
                 break;
@@ -171,11 +178,40 @@ impl Driver {
         }
         let after = state.outbox.len();
         state.serving.written(before, after);
+        state.was_read(before, after);
         drop(state);
         if after == 0 && before > 0 {
             shared.changed.notify_waiters();
         }
         Ok(())
+    }
+
+    /// Writes what is left to say on a channel that has closed, and hears nothing any more.
+    fn say_last_words(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { shared, link, decoder, fds, .. } = self;
+        let mut state = shared.state.borrow_mut();
+        while let Some(words) = state.last_words.as_mut().filter(|words| words.len() > 0) {
+            match link.poll_send(cx, words.front().0, &[]) {
+                Poll::Ready(Ok(len)) => drop(words.wrote(len)),
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        if state.last_words.as_ref().is_none_or(|words| words.len() == 0) {
+            state.last_words = None;
+            return Poll::Ready(());
+        }
+        state.driver = Some(cx.waker().clone());
+        // Octets that nobody has read would reset a TCP connection, and the end of it is heard this way only.
+        for _ in 0..READS_PER_TURN {
+            match link.poll_recv(cx, decoder.space(), fds) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                Poll::Ready(Ok(_)) => fds.clear(),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Gives the socket to who waits for it, if nothing is under way, and closes.

@@ -33,6 +33,7 @@ mod identity;
 mod link;
 mod node;
 mod outbox;
+mod readers;
 mod resolver;
 mod service;
 mod serving;
@@ -54,6 +55,7 @@ pub use frame::{FRAME_VERSION, FrameDecoder, FrameError, HEADER_LEN, Header, Kin
 pub use identity::{Grant, Key, PeerIdentity};
 pub use link::{Family, Link};
 pub use node::{Node, scoped};
+pub use readers::{MOST_CALLS, MOST_UNREAD};
 pub use resolver::{Lifecycle, Resolver, Watch};
 pub use service::{
     CallContext, Client, Configure, Handler, IncomingCall, MethodInfo, ReplySink, Service, ServiceInfo,

@@ -11,6 +11,7 @@ use crate::channel::Acceptor;
 use crate::component::v1 as component;
 use crate::component::v1::ComponentServer;
 use crate::finder_api::v1 as finder;
+use crate::readers::Reader;
 use crate::{
     CallContext, Channel, Family, Grant, Key, Link, MethodInfo, PeerIdentity, Resolver, Service, ServiceInfo,
     XrlError,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Most channels of a node.
 pub(crate) const MAX_CHANNELS: usize = 4096;
+/// Those of them that callers from outside of the router may have: for one more the one closes that is idle for longest.
+pub(crate) const MOST_OF_READERS: usize = 1024;
 /// Most keys presented on one connection.
 const MAX_KEYS: usize = 64;
 
@@ -265,7 +268,7 @@ impl Inner {
         let id = self.next_channel.get();
         self.next_channel.set(id + 1);
         let (node, family, trust) = (Rc::downgrade(self), link.family(), trust(id));
-        let connection = Rc::new(Connection { node, id, family, trust });
+        let connection = Rc::new(Connection { node, id, family, peer: Rc::clone(&peer), trust });
         let channel = Channel::serving(link, Rc::clone(&connection) as Rc<dyn Acceptor>);
         self.channels.borrow_mut().insert(id, Open { channel: channel.clone(), peer, connection });
         channel
@@ -280,11 +283,28 @@ impl Inner {
         let proven = link.family() == Family::Tcp;
         let Grant { role, instance, classes, .. } = grant.clone();
         let peer = Rc::new(PeerIdentity { role, instance, classes, ..PeerIdentity::default() });
+        if Reader::with_role(&peer.role).is_some() {
+            self.have_room_for_reader();
+        }
         Ok(self.open(link, Rc::clone(&peer), |channel| {
             let granted = Rc::new(Granted { grant, peer, channel, revoked: Cell::new(false) });
             self.granted.borrow_mut().push(Rc::clone(&granted));
             Trust::Keys(RefCell::new(proven.then_some(granted).into_iter().collect()))
         }))
+    }
+
+    /// Callers from outside leave room for processes of the router.
+    fn have_room_for_reader(&self) {
+        let channels = self.channels.borrow();
+        let readers = channels.values().filter_map(|open| Some((open.channel.idle_since()?, &open.channel)));
+        let readers: Vec<_> = readers.collect();
+        let idlest =
+            readers.iter().min_by_key(|(since, _)| *since).filter(|_| readers.len() >= MOST_OF_READERS);
+        let idlest = idlest.map(|&(_, channel)| channel.clone());
+        drop(channels);
+        if let Some(idlest) = idlest {
+            idlest.close();
+        }
     }
 
     /// What is known of all channels.
@@ -351,6 +371,8 @@ struct Connection {
     node: Weak<Inner>,
     id: u64,
     family: Family,
+    /// For whom it was made.
+    peer: Rc<PeerIdentity>,
     trust: Trust,
 }
 
@@ -389,6 +411,14 @@ impl Connection {
 }
 
 impl Acceptor for Connection {
+    fn peer(&self) -> String {
+        format!("{} {}", self.peer.role, self.peer.instance)
+    }
+
+    fn reader(&self) -> Option<Reader> {
+        Reader::with_role(&self.peer.role)
+    }
+
     fn hello(&self, key: &[u8]) -> Result<(), XrlError> {
         let node = self.node()?;
         let granted = node.granted.borrow().iter().find(|granted| granted.grant.key.matches(key)).cloned();

@@ -18,6 +18,8 @@ pub(crate) struct Outbox {
     bytes: Vec<u8>,
     /// How much of `bytes` has been written.
     written: usize,
+    /// Where in `bytes` a frame begins: the first one there, of which everything before is a rest.
+    first: usize,
     /// Where in `bytes` the frames with descriptors begin.
     fds: VecDeque<(usize, Vec<OwnedFd>)>,
 }
@@ -79,6 +81,23 @@ impl Outbox {
         fds.map(|(_, fds)| fds).unwrap_or_default()
     }
 
+    /// Drops everything but the rest of the frame of which some is written.
+    pub(crate) fn end_with_frame(&mut self) {
+        self.find_frame();
+        let rest = self.bytes[self.written..self.first].to_vec();
+        // Its descriptors have gone with its first octet.
+        *self = Self { first: rest.len(), bytes: rest, ..Self::default() };
+    }
+
+    /// Goes on to the first frame of which nothing is written.
+    fn find_frame(&mut self) {
+        while self.first < self.written
+            && let Some((len, _)) = self.bytes[self.first..].split_first_chunk()
+        {
+            self.first += HEADER_LEN + u32::from_be_bytes(*len) as usize;
+        }
+    }
+
     /// Drops everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
@@ -89,7 +108,10 @@ impl Outbox {
         if self.written == self.bytes.len() {
             self.bytes.clear();
             self.bytes.shrink_to(if self.bytes.capacity() > SMALL { KEEP } else { 0 });
+            self.first = 0;
         } else if self.written > self.bytes.len() / 2 {
+            self.find_frame();
+            self.first -= self.written;
             self.bytes.drain(..self.written);
             for (at, _) in &mut self.fds {
                 *at -= self.written;
@@ -121,6 +143,31 @@ mod tests {
         assert_eq!((outbox.front().0.len(), outbox.front().1.len()), (HEADER_LEN + 3, 0));
         outbox.wrote(HEADER_LEN + 3);
         assert_eq!((outbox.front().0.len(), outbox.front().1.len()), (2 * HEADER_LEN + 8, 2));
+    }
+
+    #[test]
+    fn what_is_left_of_a_frame_under_way_is_kept_and_nothing_of_others() {
+        // Written in pieces of every length, with the memory of what was written given back at different times.
+        for piece in 1..40 {
+            for written in 0..3 * (HEADER_LEN + 5) + HEADER_LEN + 300 {
+                let mut outbox = Outbox::default();
+                for body in [&b"first"[..], b"other", b"third", &[7; 300]] {
+                    outbox.push_bytes(HEADER, body, Vec::new());
+                }
+                let mut left = written;
+                while left > 0 {
+                    outbox.wrote(left.min(piece));
+                    left -= left.min(piece);
+                }
+                outbox.end_with_frame();
+                let frames = [21, 42, 63, 63 + HEADER_LEN + 300];
+                let end = frames.into_iter().find(|end| *end >= written).expect("within them");
+                let rest = if frames.contains(&written) || written == 0 { 0 } else { end - written };
+                assert_eq!((outbox.len(), outbox.front().0.len()), (rest, rest), "{written} by {piece}");
+                outbox.push_bytes(HEADER, b"more", Vec::new());
+                assert_eq!(outbox.len(), rest + HEADER_LEN + 4);
+            }
+        }
     }
 
     #[test]

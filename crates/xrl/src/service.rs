@@ -265,7 +265,24 @@ impl<P: Message> ReplySink<P> {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_with_fds(&mut self, item: P, fds: Vec<OwnedFd>) -> Result<(), XrlError> {
+        let held = self.shared.hold(|| item.encoded_len());
         self.ready().await?;
+        drop(held);
         self.shared.item(self.call, &item, fds)
+    }
+
+    /// Sends messages that are made already, each as soon as the caller has given credit for it. What waits counts as unread
+    /// meanwhile: who makes them of a large table makes them one by one instead, each after [`ready`](Self::ready).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_all(&mut self, items: Vec<P>) -> Result<(), XrlError> {
+        let mut held = self.shared.hold(|| items.iter().map(Message::encoded_len).sum());
+        for item in items {
+            self.ready().await?;
+            held.iter_mut().for_each(|held| held.release(item.encoded_len()));
+            self.shared.item(self.call, &item, Vec::new())?;
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::XrlError;
 use crate::calls::{STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS};
 
 /// Streams wait while this much is unwritten on the channel.
-const OUTBOX_FULL: usize = 1 << 20;
+pub(crate) const OUTBOX_FULL: usize = 1 << 20;
 
 /// A call being carried out.
 #[derive(Debug)]
@@ -55,6 +55,11 @@ impl Serving {
     /// How many calls have not been answered.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Octets of the requests of these calls.
+    pub(crate) fn octets(&self) -> usize {
+        self.bytes
     }
 
     /// The call goes on in this task.

@@ -6,6 +6,8 @@ use std::rc::{Rc, Weak};
 pub use crate::channel::MAX_UNREAD;
 use crate::channel::Shared;
 use crate::counts::{COUNTS, Counts};
+use crate::readers;
+pub use crate::readers::MOST_UNREAD;
 
 /// How long a kind of queue is, of the channel where it is longest.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub struct Traffic {
     pub unwritten: Depth,
     /// Channels that were closed because the other side went on calling and did not read.
     pub cut_off: u64,
+    /// Octets that callers from outside of the router have not read, all together; at most [`MOST_UNREAD`].
+    pub unread: Depth,
+    /// Callers from outside that were disconnected because these were too many.
+    pub disconnected: u64,
     /// Calls that wait for their answer; at most [`WINDOW_CALLS`](crate::WINDOW_CALLS).
     pub under_way: Depth,
     /// Calls that wait for the window; at most [`MAX_WAITING`](crate::MAX_WAITING).
@@ -57,18 +63,23 @@ pub(crate) fn opened(channel: &Rc<Shared>) {
     });
 }
 
+/// The channels that are open.
+pub(crate) fn open_channels() -> Vec<Rc<Shared>> {
+    let is_open = |channel: &Rc<Shared>| !channel.is_closed();
+    OPEN.with_borrow(|open| open.iter().filter_map(Weak::upgrade).filter(is_open).collect())
+}
+
 /// The counts of the calling thread.
 pub fn of_this_thread() -> Traffic {
     let (mut traffic, [mut unwritten, mut under_way, mut waiting]) = COUNTS.with(Counts::read);
-    OPEN.with_borrow(|open| {
-        for channel in open.iter().filter_map(Weak::upgrade).filter(|channel| !channel.is_closed()) {
-            let state = channel.state.borrow();
-            traffic.channels += 1;
-            unwritten.see(state.outbox.len());
-            under_way.see(state.calls.in_progress());
-            waiting.see(state.calls.waiting());
-        }
-    });
+    for channel in open_channels() {
+        let state = channel.state.borrow();
+        traffic.channels += 1;
+        unwritten.see(state.outbox.len());
+        under_way.see(state.calls.in_progress());
+        waiting.see(state.calls.waiting());
+    }
+    traffic.unread.see(readers::unread());
     Traffic { unwritten, under_way, waiting, ..traffic }
 }
 
@@ -81,6 +92,8 @@ impl Counts {
             sent: self.sent.get(),
             received: self.received.get(),
             cut_off: self.cut_off.get(),
+            unread: Depth { now: 0, high: self.unread.get() },
+            disconnected: self.disconnected.get(),
             full: self.full.get(),
             ..Traffic::default()
         };

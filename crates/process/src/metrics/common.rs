@@ -51,8 +51,8 @@ fn common(sheet: &mut Sheet, process: &str) {
     queues(&traffic).into_iter().for_each(|queue| sheet.queue(queue));
 }
 
-/// The longest of each kind among the channels: each channel has its own.
-fn queues(traffic: &Traffic) -> [Queue; 3] {
+/// The longest of each kind among the channels: each channel has its own, but for what readers have not read.
+fn queues(traffic: &Traffic) -> [Queue; 4] {
     let queue = |name: &str, unit: &str, depth: traffic::Depth, bound: usize, drops| Queue {
         name: name.into(),
         of: String::new(),
@@ -65,6 +65,7 @@ fn queues(traffic: &Traffic) -> [Queue; 3] {
     };
     [
         queue("xrl-unwritten", "octets", traffic.unwritten, traffic::MAX_UNREAD, traffic.cut_off),
+        queue("xrl-unread", "octets", traffic.unread, traffic::MOST_UNREAD, traffic.disconnected),
         queue("xrl-under-way", "calls", traffic.under_way, holdfast_xrl::WINDOW_CALLS, 0),
         queue("xrl-waiting", "calls", traffic.waiting, holdfast_xrl::MAX_WAITING, traffic.full),
     ]

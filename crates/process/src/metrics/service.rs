@@ -34,9 +34,10 @@ impl MetricsServer for MetricsService {
         _: Empty,
         mut replies: ReplySink<Families>,
     ) -> Result<(), XrlError> {
-        for family in self.0.read().await.pages(PAGE) {
-            replies.send(Families { families: vec![family] }).await?;
-        }
+        let pages = self.0.read().await.pages(PAGE);
+        replies
+            .send_all(pages.into_iter().map(|family| Families { families: vec![family] }).collect())
+            .await?;
         for behind in self.behind() {
             let mut families = behind.collect(Empty {});
             while let Some(families) = next(families.next()).await {
@@ -52,9 +53,9 @@ impl MetricsServer for MetricsService {
         _: Empty,
         mut replies: ReplySink<QueueList>,
     ) -> Result<(), XrlError> {
-        for queues in self.0.read().await.queues.chunks(PAGE) {
-            replies.send(QueueList { queues: queues.to_vec() }).await?;
-        }
+        let queues = self.0.read().await.queues;
+        let pages = queues.chunks(PAGE).map(|queues| QueueList { queues: queues.to_vec() }).collect();
+        replies.send_all(pages).await?;
         for behind in self.behind() {
             let mut queues = behind.queues(Empty {});
             while let Some(queues) = next(queues.next()).await {

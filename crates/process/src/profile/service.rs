@@ -93,6 +93,7 @@ impl ProfileServer for ProfileService {
         let end = self.0.0.ring.borrow().end();
         let mut position = 0;
         while position < end {
+            replies.ready().await?;
             let (records, next) = self.0.0.ring.borrow().read(position, PAGE);
             if records.is_empty() {
                 break;

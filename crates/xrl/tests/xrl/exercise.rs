@@ -50,8 +50,18 @@ impl ExerciseServer for Exerciser {
         request: Note,
         mut replies: ReplySink<Note>,
     ) -> Result<(), XrlError> {
+        // With the data that was sent, or so many octets.
+        let data = if request.signed > 0 { vec![7; request.signed as usize] } else { request.data };
+        let item = |number| Note { number, data: data.clone(), ..Note::default() };
+        if !request.list.is_empty() {
+            return replies.send_all((0..request.number).map(item).collect()).await;
+        }
         for number in 0..request.number {
-            replies.send(Note { number, data: request.data.clone(), ..Note::default() }).await?;
+            // As who walks over a table does; or as who has made all before.
+            if !request.flag {
+                replies.ready().await?;
+            }
+            replies.send(item(number)).await?;
             self.counted.set(number + 1);
         }
         Ok(())

@@ -12,10 +12,10 @@ use prost::Message;
 use crate::tests::xrl::exercise::*;
 
 /// The families of peers that are not of this process.
-const OUTSIDE: [Family; 2] = [Family::Unix, Family::Tcp];
+pub(super) const OUTSIDE: [Family; 2] = [Family::Unix, Family::Tcp];
 
 /// A peer of the node that writes what it likes.
-trait RawPeer: Read + Write {
+pub(super) trait RawPeer: Read + Write {
     fn set_nonblocking(&self);
 }
 
@@ -32,7 +32,12 @@ impl RawPeer for TcpStream {
 }
 
 fn raw_peer(node: &Node, family: Family) -> Box<dyn RawPeer> {
-    let tester = PeerIdentity::new("tester");
+    raw_peer_as(node, family, "tester")
+}
+
+/// The same, with this role.
+pub(super) fn raw_peer_as(node: &Node, family: Family, role: &str) -> Box<dyn RawPeer> {
+    let tester = PeerIdentity::new(role);
     match family {
         Family::Tcp => {
             let (near, far) = connected();
@@ -47,11 +52,11 @@ fn raw_peer(node: &Node, family: Family) -> Box<dyn RawPeer> {
     }
 }
 
-fn frame(header: Header, body: &[u8]) -> Vec<u8> {
+pub(super) fn frame(header: Header, body: &[u8]) -> Vec<u8> {
     [&header.encode(body.len() as u32)[..], body].concat()
 }
 
-const CALL: Header = Header { call: 1, method: ExerciseClient::HANG, kind: Kind::Call, fds: 0 };
+pub(super) const CALL: Header = Header { call: 1, method: ExerciseClient::HANG, kind: Kind::Call, fds: 0 };
 
 /// What the node says before it closes.
 async fn last_words(mut peer: Box<dyn RawPeer>) -> String {

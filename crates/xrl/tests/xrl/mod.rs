@@ -4,5 +4,6 @@ mod channel;
 mod exercise;
 mod finder;
 mod hostile;
+mod readers;
 mod tcp;
 mod text;
