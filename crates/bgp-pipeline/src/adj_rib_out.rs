@@ -207,10 +207,7 @@ impl<P: IpPrefix> Window<P> {
         side: Side,
     ) {
         let Some(&Change { prefix, old, new }) = alike.first() else { return };
-        let was = match before {
-            Before::Announced(side) => recipients.group(side).judge(core, prefix, old),
-            Before::Unknown => None,
-        };
+        let was = before.side().and_then(|side| recipients.group(side).judge(core, prefix, old));
         let now = self.place(core, marks, recipients, prefix, (new, side));
         let one_by_one = alike.len() > 1 && !recipients.holds_for_all::<P>(core, (before, old), (new, side));
         let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
@@ -226,7 +223,7 @@ impl<P: IpPrefix> Window<P> {
                 self.announce(place, alike, || match before {
                     // They may have it.
                     Before::Unknown => Had::all_but(place.member),
-                    Before::Announced(_) => Had::Nobody,
+                    Before::Announced(_) | Before::Asked => Had::Nobody,
                 });
                 if let (Some(peer), Before::Unknown) = (place.member, before) {
                     self.retire(core, recipients, Target::Only(peer), new.source, alike);
@@ -266,7 +263,7 @@ impl<P: IpPrefix> Window<P> {
         for change in changes {
             let Change { prefix, old, new } = *change;
             let waiting = self.take_waiting(recipients.route(core, prefix, new.source));
-            let (Some(waiting), Before::Announced(side_before)) = (waiting, before) else {
+            let (Some(waiting), Some(side_before)) = (waiting, before.side()) else {
                 self.add_known(core, marks, recipients, std::slice::from_ref(change), before, side);
                 continue;
             };
@@ -306,7 +303,7 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// Whether a peer that was away has brought the same again, or all that has changed is what validation says, which the
-    /// group is not told: nobody needs to be told.
+    /// group is not told: nobody needs to be told. Who has [asked for everything](Before::Asked) is told all the same.
     #[inline]
     fn is_renewed(
         &self,
@@ -519,7 +516,7 @@ impl<P: IpPrefix> Window<P> {
         let lane = recipients.lane::<P>(new.source);
         let number = |path: Path, judged: ExportDecision| RouteNumber::new(path.source, judged.set);
         let (known, was) = match before {
-            Before::Announced(_) => {
+            Before::Announced(_) | Before::Asked => {
                 (Old::Is(RouteNumber::of(old)), Old::Is(was.map(|judged| number(old, judged))))
             }
             Before::Unknown => (Old::Unknown, Old::Unknown),

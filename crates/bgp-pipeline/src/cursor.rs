@@ -80,10 +80,11 @@ impl<P: IpPrefix> Cursor<P> {
     }
 
     /// Has the table told once more: now, or when a walk that is under way has ended. To be cut short by another would
-    /// leave the receiver with the end of a refresh that was none.
+    /// leave the receiver with the end of a refresh that was none. It also waits until routes of our own that an earlier
+    /// process has told have come again or are withdrawn: till then the table is not all that the receiver is to have.
     pub(crate) fn refresh(&mut self, is_enclosed: bool) {
         match self.walk {
-            None if !self.lost => self.start_refresh(is_enclosed),
+            None if !self.lost && self.told.is_none() => self.start_refresh(is_enclosed),
             // They get the table, and not a word before its End-of-RIB (RFC 7313 section 4).
             Some(Walk { kind: WalkKind::Dump, after: None, .. }) => {}
             None | Some(_) => self.refresh = Some(is_enclosed),
@@ -99,10 +100,24 @@ impl<P: IpPrefix> Cursor<P> {
     fn end_walk(&mut self) -> bool {
         self.walk = None;
         let has_ended = std::mem::take(&mut self.enclosure) == Enclosure::Begun;
-        if let Some(is_enclosed) = self.refresh.take() {
+        self.start_waiting_refresh();
+        has_ended
+    }
+
+    /// Starts the refresh that was asked for, if nothing is left that it waits for.
+    fn start_waiting_refresh(&mut self) {
+        if self.walk.is_none()
+            && self.told.is_none()
+            && let Some(is_enclosed) = self.refresh.take()
+        {
             self.start_refresh(is_enclosed);
         }
-        has_ended
+    }
+
+    /// Whether something is still to be told of everything that the members have asked for, or are told anyway.
+    pub(crate) fn is_telling_all(&self) -> bool {
+        let is_silent = self.pending.as_ref().is_some_and(|pending| pending.is_silent());
+        self.walk.is_some() || self.lost || self.refresh.is_some() || self.owed.is_some() || is_silent
     }
 
     /// Starts a walk, or from the start again. Two reasons at once, and what the members have is too
@@ -306,6 +321,7 @@ impl<P: IpPrefix> Cursor<P> {
     /// What was told is not needed any more when nothing of it is left.
     fn forget_told(&mut self) {
         self.told = self.told.take().filter(|told| told.is_left() || told.awaits());
+        self.start_waiting_refresh();
     }
 }
 
@@ -705,9 +721,7 @@ impl<P: IpPrefix> Table<P> {
         for Change { prefix, old, new } in default.into_iter().chain(page.paths.iter().copied()) {
             let (before, old) = match walk.kind {
                 WalkKind::Dump => (Before::Announced(Side::Current), old.absent()),
-                WalkKind::Refresh => {
-                    (Before::Announced(Side::Current), recipients.select(Side::Current, prefix, old))
-                }
+                WalkKind::Refresh => (Before::Asked, recipients.select(Side::Current, prefix, old)),
                 // What the page itself has found is told to nobody else, and later to nobody at all.
                 kind if old == new && !kind.concerns(recipients, core, (prefix, new)) => continue,
                 WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => {
@@ -742,7 +756,8 @@ impl<P: IpPrefix> Table<P> {
         let route = |prefix| Identified { identifier: 0, prefix };
         let select = |side, (prefix, best)| recipients.select(side, prefix, best);
         let before = match walk.kind {
-            WalkKind::Dump | WalkKind::Refresh => Before::Announced(Side::Current),
+            WalkKind::Dump => Before::Announced(Side::Current),
+            WalkKind::Refresh => Before::Asked,
             WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => Before::Announced(Side::Previous),
             WalkKind::Lost => Before::Unknown,
             WalkKind::Resume => {

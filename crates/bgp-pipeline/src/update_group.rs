@@ -290,6 +290,13 @@ impl Streams {
         }
     }
 
+    /// Whether a member has not been told of everything that it has asked for; also during any other walk over the table.
+    pub(crate) fn is_telling_all(&self, member: &Member) -> bool {
+        let Some(stream) = self.get(member.stream) else { return false };
+        let [v4, v6] = stream.group.export.families;
+        v4 && stream.v4.is_telling_all() || v6 && stream.v6.is_telling_all() || member.chunk < stream.end()
+    }
+
     /// Other addresses of ours as next hop for one member. What is queued for it keeps those before.
     pub(crate) fn change_own(&mut self, peer: PeerIndex, member: &mut Member, own: OwnNextHops) {
         self.split(peer, member);

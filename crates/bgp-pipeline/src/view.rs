@@ -199,18 +199,18 @@ impl<P: IpPrefix> Table<P> {
             }
             let sources = choice.whatever_was(paths).into_iter().map(|path| path.source);
             cursor.forget_met(window, core, recipients, (prefix, sources));
-            let side = match walk.kind {
+            let before = match walk.kind {
                 WalkKind::Dump => {
                     choice.before.clear();
-                    Side::Current
+                    Before::Announced(Side::Current)
                 }
                 WalkKind::Refresh => {
                     choice.choose_before(core, Side::Current, paths);
-                    Side::Current
+                    Before::Asked
                 }
                 WalkKind::Policy | WalkKind::Filter | WalkKind::Keys => {
                     choice.choose_before(core, Side::Previous, paths);
-                    Side::Previous
+                    Before::Announced(Side::Previous)
                 }
                 WalkKind::Lost | WalkKind::Resume => {
                     for new in choice.whatever_was(paths) {
@@ -225,7 +225,7 @@ impl<P: IpPrefix> Table<P> {
                     continue;
                 }
                 let change = Change { prefix, old, new };
-                window.add(core, marks, recipients, &[change], Before::Announced(side), Side::Current);
+                window.add(core, marks, recipients, &[change], before, Side::Current);
             }
         }
         page.extent()

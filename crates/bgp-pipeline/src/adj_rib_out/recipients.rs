@@ -24,8 +24,21 @@ use crate::{
 pub(crate) enum Before {
     /// What this export makes of the path before (or none).
     Announced(Side),
+    /// The same, by the present export. They have asked for everything again: what is as it was is announced, too.
+    Asked,
     /// Nobody knows: withdraw what must not be there.
     Unknown,
+}
+
+impl Before {
+    /// By which policy it was announced; `None`: nobody knows.
+    pub(super) fn side(self) -> Option<Side> {
+        match self {
+            Self::Announced(side) => Some(side),
+            Self::Asked => Some(Side::Current),
+            Self::Unknown => None,
+        }
+    }
 }
 
 /// Which of the group's two export policies: during a change of policy the table is walked, and what lies
@@ -97,11 +110,7 @@ impl Recipients<'_> {
         (new, side): (Path, Side),
     ) -> bool {
         let holds = |side, path: Path| !path.is_some() || self.group(side).remembers::<P>(core, path);
-        let held = match before {
-            Before::Announced(side) => holds(side, old),
-            Before::Unknown => true,
-        };
-        held && holds(side, new)
+        before.side().is_none_or(|side| holds(side, old)) && holds(side, new)
     }
 
     /// Whether hashes of what is announced are kept: they are the same for all prefixes, and as the policies say.

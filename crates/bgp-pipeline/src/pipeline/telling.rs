@@ -102,6 +102,15 @@ impl Pipeline {
         }
     }
 
+    /// Whether the peer has not been told of everything that [`Self::announce_again`] has promised: it waits for its turn, for
+    /// signatures, or for routes of our own that may still come. Only when this is false a request counts as answered.
+    pub fn is_announcing_again(&self, index: PeerIndex) -> bool {
+        match self.members.get(index.index()).and_then(Option::as_ref) {
+            Some(member) => self.streams.is_telling_all(member),
+            None => self.session(index).is_some_and(|session| session.refresh.contains(&true)),
+        }
+    }
+
     /// Starts telling the RIB, from the whole table on: it is new, or has lost everything. Next hops that are
     /// registered stay so here; [`Self::registered_next_hops`] names them for a new RIB.
     pub fn rib_resync(&mut self) {

@@ -233,6 +233,11 @@ impl<P: IpPrefix> Pending<P> {
         routes.into_iter().for_each(|route| self.wake(route));
     }
 
+    /// Whether of some routes the members are told nothing until they are signed.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent > 0
+    }
+
     /// The next one that is to be looked at again; it stays.
     pub(crate) fn poll(&mut self) -> Option<(Identified<P>, Waiting)> {
         loop {

@@ -272,6 +272,41 @@ fn routes_of_other_protocols_that_are_late_are_withdrawn_only_when_it_is_known_t
 }
 
 #[test]
+fn who_asks_for_everything_while_our_own_routes_are_late_is_told_of_them_as_well() {
+    let mut router = Router::new(2);
+    let ours = ["203.0.113.0/24", "198.51.100.0/24", "2001:db8:ff::/48"].map(prefix);
+    let redistribute = |router: &mut Router, routes: &[Prefix]| {
+        let policy = Program::accept_all();
+        let route = ForeignRoute { protocol: Protocol::Static, tag: 0, metric: 0, policy };
+        router.pipeline.redistribute(routes, &route).expect("room");
+    };
+    redistribute(&mut router, &ours);
+    router.announce(0, 1, &routes(0, 3));
+    router.settle();
+    router.restart(|router| {
+        router.pipeline.await_ours(true);
+        router.announce(0, 1, &routes(0, 3));
+    });
+    router.settle();
+    for family in Family::ALL {
+        let (peer, sink) = &mut router.sinks[1];
+        sink.ask(family);
+        router.pipeline.route_refresh(*peer, family);
+    }
+    router.settle();
+    let peer = router.sinks[1].0;
+    assert!(router.pipeline.is_announcing_again(peer), "the whole table is not known");
+    redistribute(&mut router, &ours[1..]);
+    router.settle();
+    assert!(router.pipeline.is_announcing_again(peer));
+    router.pipeline.await_ours(false);
+    router.settle();
+    let (peer, sink) = &router.sinks[1];
+    assert!(sink.is_answered() && !router.pipeline.is_announcing_again(*peer), "{sink:?}");
+    assert_eq!((router.routes(), sink.idle_withdrawals), (vec![2, 8], 0));
+}
+
+#[test]
 fn changes_during_the_absence_are_sent_once() {
     let mut router = Router::new(2);
     router.announce(0, 1, &routes(0, 30));

@@ -96,7 +96,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..3u8, prop::option::of(0..3u8)).prop_map(|(hop, metric)| Op::NextHop(hop, metric)),
         1 => (peer(), 0..POLICIES).prop_map(|(peer, policy)| Op::Import(peer, policy)),
         2 => (peer(), 0..EXPORT_POLICIES).prop_map(|(peer, policy)| Op::Export(peer, policy)),
-        1 => peer().prop_map(Op::Refresh),
+        3 => peer().prop_map(Op::Refresh),
         1 => (0..PREFIXES).prop_map(Op::Originate),
         1 => (0..PREFIXES).prop_map(Op::WithdrawOrigin),
         1 => (0..AGGREGATES).prop_map(Op::Aggregates),
@@ -153,6 +153,7 @@ fn link(n: usize) -> SessionFacts {
         number: n as u32 + 1,
         identifiers_received: identifiers_of(n)[0],
         identifiers_sent: identifiers_of(n)[1],
+        enhanced_refresh: n % 2 == 1,
         link_local: (n >= FIRST_INTERNAL).then(|| format!("fe80::{n}").parse().expect("an address")),
         ..facts(n as u8)
     }
@@ -604,6 +605,8 @@ struct World {
     kept_sets: usize,
     /// Exports of peers may change at any time.
     aggregating: bool,
+    /// Peers that have asked for everything, and may not have been answered.
+    asking: [bool; PEERS],
 }
 
 /// The identifier if the peer has agreed on such for the family.
@@ -670,6 +673,7 @@ impl World {
             staged,
             kept_sets: 0,
             aggregating: false,
+            asking: [false; PEERS],
         };
         (0..PEERS).for_each(|peer| world.configure(peer));
         world
@@ -715,6 +719,12 @@ impl World {
             let told = if rewritten { self.journal.rewritten(place) } else { self.journal.told(place) };
             self.pipeline.resume(&peers, told, place);
         }
+        // What has been asked for and not been answered is asked for again: who keeps the sessions knows.
+        for peer in (0..PEERS).filter(|peer| self.asking[*peer]) {
+            Family::ALL
+                .into_iter()
+                .for_each(|family| self.pipeline.announce_again(self.sinks[peer].0, family));
+        }
     }
 
     fn run(&mut self, op: &Op) {
@@ -749,12 +759,7 @@ impl World {
                 self.model.export[*peer] = *policy;
                 self.configure(*peer);
             }
-            Op::Refresh(peer) => {
-                self.tangled[*peer] |= self.pipeline.pending(self.sinks[*peer].0);
-                for family in Family::ALL {
-                    self.pipeline.route_refresh(self.sinks[*peer].0, family);
-                }
-            }
+            Op::Refresh(peer) => self.refresh(*peer),
             Op::Originate(to) => {
                 self.pipeline.originate(route(*to), &OriginateAttributes::default());
                 self.model.own.insert(route(*to), Route::own());
@@ -788,6 +793,7 @@ impl World {
                 if let Some(messages) = self.pipeline.pull(*index) {
                     sink.take(&messages);
                 }
+                self.asking[*peer] &= self.pipeline.is_announcing_again(*index);
             }
             Op::PullRib(max) => {
                 if let Some(changes) = self.pipeline.pull_rib(*max) {
@@ -800,6 +806,19 @@ impl World {
             }
         }
         self.answer_events();
+    }
+
+    /// A peer asks for everything. One that is not told where the answer ends has nothing of what it had.
+    fn refresh(&mut self, peer: usize) {
+        let (index, sink) = &mut self.sinks[peer];
+        self.tangled[peer] |= self.pipeline.pending(*index);
+        self.asking[peer] = self.model.up[peer];
+        for family in Family::ALL {
+            if !link(peer).enhanced_refresh {
+                sink.ask(family);
+            }
+            self.pipeline.route_refresh(*index, family);
+        }
     }
 
     fn aggregate(&mut self) {
@@ -835,6 +854,7 @@ impl World {
         self.pipeline.peer_down(self.sinks[peer].0);
         self.model.up[peer] = false;
         self.model.received.retain(|(from, ..), _| *from != peer);
+        self.asking[peer] = false;
     }
 
     fn up(&mut self, peer: usize) {
@@ -893,6 +913,8 @@ impl World {
                 expected.filter(|(_, paths)| !paths.is_empty()).collect();
             let (peer, sink) = &self.sinks[n];
             assert_eq!(sink.held(), expected, "peer {n}");
+            assert!(sink.is_answered(), "peer {n}: {sink:?}");
+            assert!(!self.pipeline.is_announcing_again(*peer), "peer {n}");
             let exact = !self.tight && !self.tangled[n];
             assert!(!exact || sink.idle_withdrawals == 0, "peer {n}: withdrawals of what it did not have");
             assert!(Family::ALL.iter().all(|family| sink.end_of_rib.contains(family)), "peer {n}");
@@ -902,7 +924,7 @@ impl World {
             assert_eq!(announced, paths as u64, "peer {n}");
         }
         self.check_rib();
-        self.aggregating = false;
+        (self.aggregating, self.asking) = (false, [false; PEERS]);
     }
 
     fn check_rib(&self) {

@@ -3,6 +3,7 @@
 //! The signer is a toy: what it makes of octets names them, and is another each time, as ECDSA is. So octets that are the
 //! same were kept.
 
+mod asked;
 mod model;
 mod onward;
 mod putting_off;

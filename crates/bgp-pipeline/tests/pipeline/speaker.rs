@@ -144,6 +144,13 @@ pub(crate) fn withdrawal(route: Prefix) -> Vec<u8> {
     out.split_off(HEADER_LEN)
 }
 
+pub(crate) fn family_of(prefix: Prefix) -> Family {
+    match prefix {
+        Prefix::V4(_) => Family::IPV4_UNICAST,
+        Prefix::V6(_) => Family::IPV6_UNICAST,
+    }
+}
+
 /// A route as a peer holds it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Held {
@@ -169,6 +176,10 @@ pub(crate) struct Sink {
     pub(crate) end_of_rib: Vec<Family>,
     /// Where refreshes begin and end, each after how many messages.
     pub(crate) refreshes: Vec<(RouteRefresh, usize)>,
+    /// What was not told again since the peer asked for that, or since a refresh began: at its end it is gone.
+    pub(crate) untold: BTreeSet<(Prefix, Option<u32>)>,
+    /// Families of which a refresh has begun, and not ended.
+    pub(crate) refreshing: Vec<Family>,
     /// Withdrawals of routes it did not have.
     pub(crate) idle_withdrawals: usize,
     pub(crate) messages: usize,
@@ -201,6 +212,7 @@ impl Sink {
                 MessageType::RouteRefresh => {
                     let refresh = RouteRefresh::parse(message.body).expect("readable");
                     self.refreshes.push((refresh, self.messages));
+                    self.refresh(refresh);
                 }
                 other => panic!("{other:?} is not the pipeline's"),
             }
@@ -216,6 +228,42 @@ impl Sink {
         }
         held.values_mut().for_each(|paths| paths.sort());
         held
+    }
+
+    /// A peer that keeps nothing of what is not told again (RFC 7313 section 4).
+    fn refresh(&mut self, RouteRefresh { family, subtype }: RouteRefresh) {
+        match subtype {
+            RouteRefresh::BORR => {
+                self.ask(family);
+                if !self.refreshing.contains(&family) {
+                    self.refreshing.push(family);
+                }
+            }
+            RouteRefresh::EORR => {
+                assert!(self.refreshing.contains(&family), "the end of a refresh that has not begun");
+                self.refreshing.retain(|other| *other != family);
+                let is_gone = |route: &(Prefix, Option<u32>)| family_of(route.0) == family;
+                for (prefix, identifier) in self.untold.extract_if(.., |route| is_gone(route)) {
+                    match identifier {
+                        Some(identifier) => _ = self.paths.remove(&(prefix, identifier)),
+                        None => _ = self.routes.remove(&prefix),
+                    }
+                }
+            }
+            other => panic!("{other} is no subtype that is sent"),
+        }
+    }
+
+    /// The peer asks for everything of a family again: what it has counts only if it is told once more.
+    pub(crate) fn ask(&mut self, family: Family) {
+        let routes = self.routes.keys().map(|prefix| (*prefix, None));
+        let paths = self.paths.keys().map(|(prefix, identifier)| (*prefix, Some(*identifier)));
+        self.untold.extend(routes.chain(paths).filter(|(prefix, _)| family_of(*prefix) == family));
+    }
+
+    /// Whether everything that the peer has asked for has been told again.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.untold.is_empty() && self.refreshing.is_empty()
     }
 
     fn update(&mut self, body: &[u8]) {
@@ -266,6 +314,7 @@ impl Sink {
 
     fn announce<P: IpPrefix>(&mut self, nlri: &[u8], held: &Held) {
         for (identifier, prefix) in self.read::<P>(nlri) {
+            self.untold.remove(&(prefix, identifier));
             match identifier {
                 Some(identifier) => self.paths.insert((prefix, identifier), held.clone()),
                 None => self.routes.insert(prefix, held.clone()),
@@ -275,6 +324,7 @@ impl Sink {
 
     fn withdraw<P: IpPrefix>(&mut self, nlri: &[u8]) {
         for (identifier, prefix) in self.read::<P>(nlri) {
+            self.untold.remove(&(prefix, identifier));
             let known = match identifier {
                 Some(identifier) => self.paths.remove(&(prefix, identifier)),
                 None => self.routes.remove(&prefix),

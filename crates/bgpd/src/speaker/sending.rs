@@ -144,6 +144,7 @@ impl Speaker {
             && queued == 0
             && self.pipeline.is_told(key.0)
             && !self.pipeline.pending(key.0)
+            && !self.pipeline.is_announcing_again(key.0)
         {
             held.refreshing = false;
             (held.progress.announcing, held.progress.answered) = (false, held.parsed);

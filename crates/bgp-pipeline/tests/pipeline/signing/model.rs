@@ -160,6 +160,8 @@ struct World {
     /// When a path has gone, and when a peer had last been told everything.
     gone: BTreeMap<u32, usize>,
     quiet: [usize; PEERS],
+    /// Peers that have asked for everything, and may not have been answered.
+    asking: [bool; PEERS],
 }
 
 impl World {
@@ -181,6 +183,7 @@ impl World {
             at: 0,
             gone: BTreeMap::new(),
             quiet: [0; PEERS],
+            asking: [false; PEERS],
         };
         world.router.pipeline.keep_journal(Box::new(world.journal.clone()));
         world.peers = (0..PEERS).map(|peer| world.router.pipeline.add_peer(config(peer, false))).collect();
@@ -190,7 +193,7 @@ impl World {
 
     fn session(&mut self, peer: usize) {
         self.router.session(self.peers[peer], link(peer, self.is_other[peer]));
-        self.quiet[peer] = 0;
+        (self.quiet[peer], self.asking[peer]) = (0, false);
     }
 
     /// What a source has said of a route counts no more.
@@ -229,6 +232,7 @@ impl World {
         if !self.router.pipeline.pending(index) {
             self.quiet[peer] = self.at;
         }
+        self.asking[peer] &= self.router.pipeline.is_announcing_again(index);
     }
 
     fn tell(&mut self) {
@@ -281,8 +285,23 @@ impl World {
             self.router.pipeline.resume(&peers, self.journal.told(place), place);
         }
         self.quiet = [0; PEERS];
-        // The end of a refresh that had begun is not in the journal.
-        self.router.sinks.iter_mut().for_each(|(_, sink)| sink.refreshes.clear());
+        // What has been asked for and not been answered is asked for again: who keeps the sessions knows.
+        for peer in (0..PEERS).filter(|peer| self.asking[*peer]) {
+            let pipeline = &mut self.router.pipeline;
+            Family::ALL.into_iter().for_each(|family| pipeline.announce_again(self.peers[peer], family));
+        }
+    }
+
+    /// A peer asks for everything. One that is not told where the answer ends has nothing of what it had.
+    fn refresh(&mut self, peer: usize) {
+        let index = self.peers[peer];
+        let enhanced = link(peer, self.is_other[peer]).enhanced_refresh;
+        self.asking[peer] = true;
+        for family in Family::ALL {
+            let sink = self.router.sinks.iter_mut().find(|(other, _)| *other == index);
+            sink.into_iter().filter(|_| !enhanced).for_each(|(_, sink)| sink.ask(family));
+            self.router.pipeline.route_refresh(index, family);
+        }
     }
 
     /// The whole table comes anew.
@@ -324,10 +343,7 @@ impl World {
                 self.prepends[peer] = prepends;
                 self.router.pipeline.configure_peer(self.peers[peer], config(peer, prepends));
             }
-            Step::Refresh(peer) => {
-                let pipeline = &mut self.router.pipeline;
-                Family::ALL.into_iter().for_each(|family| pipeline.route_refresh(self.peers[peer], family));
-            }
+            Step::Refresh(peer) => self.refresh(peer),
             Step::Keys(which) => {
                 self.keys = which;
                 self.router.pipeline.set_signers(keys(which));
@@ -397,9 +413,8 @@ impl World {
                 all.values().map(Vec::len).sum::<usize>(),
                 "peer {peer}"
             );
-            let begun =
-                sink.refreshes.iter().filter(|(refresh, _)| refresh.subtype == RouteRefresh::BORR).count();
-            assert_eq!(sink.refreshes.len(), 2 * begun, "peer {peer}");
+            assert!(sink.is_answered(), "peer {peer}: {sink:?}");
+            assert!(!self.router.pipeline.is_announcing_again(*index), "peer {peer}");
             assert!(!self.router.pipeline.pending(*index), "peer {peer}");
         }
         assert_eq!(self.router.pipeline.signing_counts().waiting, 0);
