@@ -127,7 +127,7 @@ pub use seam::{Observer, Old, RouteEvent, RouteNumber, Seam, StreamKey};
 pub use show::{PathState, PathView};
 pub use signatures::{
     FAILED_HOPS, FAILED_HOPS_A_SECOND, Fault as SignatureFault, FaultReason as SignatureFaultReason, HOLD,
-    SignatureCounts, SignatureJob, SignatureVerdict, SignatureView,
+    SignatureCost, SignatureCounts, SignatureJob, SignatureVerdict, SignatureView,
 };
 pub use signing::{PATIENCE, SignatureName, SignatureStore, SigningCounts, SigningJob};
 pub use source::{MOST_PATHS, RouteCounts};

@@ -63,6 +63,15 @@ pub enum SignatureVerdict {
     Unsupported,
 }
 
+/// What the verdict on a [`SignatureJob`] has cost. A signature counts once for each key that was tried.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SignatureCost {
+    /// Signatures that were verified; not those that were remembered.
+    pub verified: u32,
+    /// Those of them that were bad, whatever the verdict is.
+    pub failed: u32,
+}
+
 /// What is known of one route, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignatureView {

@@ -22,8 +22,9 @@ use crate::{
     path::{Epoch, Path, SetId, SourceId},
     pipeline::Session,
     signatures::{
-        Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCounts, SignatureJob, SignatureTable,
-        SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, has_secure_path, hops, secure_path,
+        Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCost, SignatureCounts, SignatureJob,
+        SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, has_secure_path,
+        hops, secure_path,
     },
     stage::Stages,
     table::Table,
@@ -352,9 +353,10 @@ impl Core {
         let target = self.classes.get(self.sets.class(set)).rules?.bgpsec?.ingress.own;
         let path = secure_path(self.sets.attributes(set))?.to_vec();
         let SignatureTable { routes, queues, asked, .. } = &mut self.signatures;
-        let key = routes.at(place)?.key;
-        let number = asked.add(Asked { key, peer });
-        let hops = routes.change(place, |route| route.work = Work::Asked(number as u32))?.hops();
+        let route = routes.at(place)?;
+        let (key, hops) = (route.key, route.hops());
+        let number = asked.add(Asked { key, peer, priority, hops: hops as u32 });
+        routes.change(place, |route| route.work = Work::Asked(number as u32));
         queues.charge(priority, peer, hops);
         Some(SignatureJob { number, path, prefix: key.prefix(), target, hops })
     }
@@ -403,21 +405,27 @@ impl Pipeline {
         }
     }
 
-    /// The verdict on a job, `verified` signatures having been verified for it. `is_current`: it was judged by the keys that
-    /// [`Self::keys_changed`] was told of last; else it is asked for once more. A job that is not awaited any more is ignored.
+    /// The verdict on a job, and what it has cost: the peer's turn, and its budget where signatures were bad. `is_current`: it was
+    /// judged by the keys that [`Self::keys_changed`] was told of last; else it is asked for once more. A job that is not awaited
+    /// any more is ignored.
     pub fn verified(
         &mut self,
         number: u64,
         verdict: SignatureVerdict,
-        verified: u32,
+        cost: SignatureCost,
         is_current: bool,
         now: Instant,
     ) {
         let SignatureTable { routes, queues, asked, .. } = &mut self.core.signatures;
-        let Some(Asked { key, peer }) = asked.take(number) else { return };
+        let Some(Asked { key, peer, priority, hops }) = asked.take(number) else { return };
         // Also where the peer has replaced or withdrawn the route meanwhile: that would be a way around the budget.
-        let is_bad = matches!(verdict, SignatureVerdict::NotValid(_));
-        if is_bad && queues.failed(peer, verified, now) {
+        let in_vain = match verdict {
+            SignatureVerdict::NotValid(_) => cost.verified,
+            SignatureVerdict::Valid | SignatureVerdict::Unsupported => cost.failed,
+        };
+        // Several keys may have been tried for a hop: its turn was one of hops.
+        queues.charge(priority, peer, cost.verified.saturating_sub(hops) as usize);
+        if in_vain > 0 && queues.failed(peer, in_vain, now) {
             self.events.push_back(Event::TooManyBadSignatures { peer });
         }
         let Some(place) = routes.place(key) else { return };

@@ -11,7 +11,9 @@ use std::{
 use holdfast_api::pathsec::v1::{
     Empty, Job, KeyName, KeysChanged, PathSecClient, Reason, State, ValidateReply, ValidateRequest, Verdict,
 };
-use holdfast_bgp_pipeline::{Pipeline, SignatureFault, SignatureFaultReason, SignatureJob, SignatureVerdict};
+use holdfast_bgp_pipeline::{
+    Pipeline, SignatureCost, SignatureFault, SignatureFaultReason, SignatureJob, SignatureVerdict,
+};
 use holdfast_bgpsec_wire::Ski;
 use holdfast_types::{Asn, Prefix};
 use holdfast_xrl::XrlError;
@@ -162,8 +164,11 @@ impl Keys<'_> {
     }
 }
 
-/// The verdicts of an answer to so many jobs, and how many signatures were verified for each.
-pub(crate) fn verdicts(reply: &ValidateReply, jobs: usize) -> Result<Vec<(SignatureVerdict, u32)>, XrlError> {
+/// The verdicts of an answer to so many jobs, and what each has cost.
+pub(crate) fn verdicts(
+    reply: &ValidateReply,
+    jobs: usize,
+) -> Result<Vec<(SignatureVerdict, SignatureCost)>, XrlError> {
     if reply.verdicts.len() != jobs {
         return Err(XrlError::internal("a verdict for each path was expected"));
     }
@@ -175,12 +180,12 @@ pub(crate) fn verdicts(reply: &ValidateReply, jobs: usize) -> Result<Vec<(Signat
 pub(crate) fn tell(
     pipeline: &mut Pipeline,
     numbers: &[u64],
-    verdicts: Vec<(SignatureVerdict, u32)>,
+    verdicts: Vec<(SignatureVerdict, SignatureCost)>,
     is_current: bool,
     now: Instant,
 ) {
-    for (number, (verdict, verified)) in numbers.iter().zip(verdicts) {
-        pipeline.verified(*number, verdict, verified, is_current, now);
+    for (number, (verdict, cost)) in numbers.iter().zip(verdicts) {
+        pipeline.verified(*number, verdict, cost, is_current, now);
     }
 }
 
@@ -207,8 +212,8 @@ pub(crate) fn asked(SignatureJob { path, prefix, target, .. }: SignatureJob) -> 
     Job { path, afi, prefix: octets, prefix_length: length.into(), target_asn: target.0 }
 }
 
-/// The verdict, and how many signatures were verified for it.
-fn verdict_of(verdict: &Verdict) -> Option<(SignatureVerdict, u32)> {
+/// The verdict, and what it has cost.
+fn verdict_of(verdict: &Verdict) -> Option<(SignatureVerdict, SignatureCost)> {
     let said = match verdict.state() {
         State::Valid => SignatureVerdict::Valid,
         State::Unsupported => SignatureVerdict::Unsupported,
@@ -229,7 +234,9 @@ fn verdict_of(verdict: &Verdict) -> Option<(SignatureVerdict, u32)> {
             })
         }
     };
-    Some((said, u32::try_from(verdict.verified).unwrap_or(u32::MAX)))
+    let [verified, failed] =
+        [verdict.verified, verdict.failed].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    Some((said, SignatureCost { verified, failed }))
 }
 
 fn ski(octets: &[u8]) -> Option<Ski> {

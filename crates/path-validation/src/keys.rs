@@ -39,7 +39,13 @@ pub struct Applied {
     pub duplicates: usize,
     /// How many were withdrawn that were not there.
     pub unknown: usize,
+    /// How many were not taken, as there are as many of their AS and SKI as may be.
+    pub refused: usize,
 }
+
+/// Keys of an AS and SKI at most: each of them may have to be tried for a signature that names them. There is no reason for a
+/// second one, as an SKI is a hash of the key.
+pub const MOST_OF_A_NAME: usize = 8;
 
 /// Routers' keys, which change. Shared by reference between threads.
 #[derive(Debug)]
@@ -122,7 +128,7 @@ impl Keys {
         self.sum
     }
 
-    /// All keys of an AS and SKI. There may be several: an SKI is a hash of 160 bits that anybody can claim.
+    /// All keys of an AS and SKI, of which there may be [`MOST_OF_A_NAME`]: an SKI is a hash of 160 bits that anybody can claim.
     pub fn of(&self, asn: Asn, ski: Ski) -> impl Iterator<Item = StoredKey<'_>> {
         let points = self
             .index
@@ -161,6 +167,13 @@ impl Keys {
     fn change(&mut self, change: Change, applied: &mut Applied) {
         let (Change::Announce(key) | Change::Withdraw(key)) = &change;
         let (name, hash) = ((key.asn, key.ski), p256::hash_of_key(key));
+        if let Change::Announce(key) = &change
+            && self.of(key.asn, key.ski).count() >= MOST_OF_A_NAME
+            && !self.contains(key)
+        {
+            applied.refused += 1;
+            return;
+        }
         let (is_done, sum, otherwise) = match change {
             Change::Announce(key) => {
                 (self.announce(key), self.sum.wrapping_add(hash), &mut applied.duplicates)

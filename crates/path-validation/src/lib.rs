@@ -43,8 +43,8 @@ mod tests;
 
 pub use cache::VerifiedSignatures;
 pub use holdfast_types::RouterKey;
-pub use keys::{Applied, Change, KeyTable, Keys, StoredKey};
-pub use p256::{BadPrivateKey, NoRandomness, P256, P256Signer, SUITE_P256, random_seed};
+pub use keys::{Applied, Change, KeyTable, Keys, MOST_OF_A_NAME, StoredKey};
+pub use p256::{BadPrivateKey, NoRandomness, P256, P256Signer, SUITE_P256, has_own_name, random_seed};
 pub use sign::{CannotSign, Signer, sign};
 pub use suite::{BadSignature, Digest, Suite};
 pub use validate::{Failure, Reason, Validator, Verdict, Work};

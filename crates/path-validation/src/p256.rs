@@ -50,6 +50,12 @@ fn ski(point: &Point) -> Ski {
     ski
 }
 
+/// Whether a key of P-256 is called by the SHA-1 of its point (RFC 8209 section 3.1.3.2, RFC 6487 section 4.8.2). Of keys of
+/// other forms nothing is known.
+pub fn has_own_name(key: &RouterKey) -> bool {
+    point(&key.spki).is_none_or(|point| ski(&point) == key.ski)
+}
+
 /// A part of the hash of a key with its name.
 pub(crate) fn hash_of_key(RouterKey { asn, ski, spki }: &RouterKey) -> u128 {
     let octets = [&asn.0.to_be_bytes()[..], &ski.0, spki].concat();

@@ -18,16 +18,24 @@ use crate::{
     log::{Log, Next},
 };
 
+/// Why a key is not taken.
+pub(crate) const AS_MANY_AS_MAY_BE: &str = "there are as many keys of its AS and name as may be";
+
 /// The keys of all routers. Changes are made on another thread, one after the other.
 pub(crate) struct RouterKeys {
     seed: [u64; 2],
     table: Arc<KeyTable>,
     known: Cell<bool>,
+    /// Keys that were announced and not taken, since the start.
+    refused: Cell<u64>,
     lapse: RefCell<Lapse>,
     log: RefCell<Log>,
     /// The number of the newest change in the log.
     number: watch::Sender<u64>,
 }
+
+/// Names for which keys have come, and names for which keys have gone.
+type CameAndWent = (Vec<KeyName>, Vec<KeyName>);
 
 /// What an epoch of `rpki` says.
 #[derive(Clone, Debug)]
@@ -45,6 +53,7 @@ impl RouterKeys {
             seed,
             table: Arc::new(KeyTable::new(seed)),
             known: Cell::default(),
+            refused: Cell::default(),
             lapse: RefCell::default(),
             log: RefCell::default(),
             number: watch::Sender::default(),
@@ -54,6 +63,21 @@ impl RouterKeys {
     /// The keys as they are now.
     pub(crate) fn now(&self) -> Arc<Keys> {
         self.table.keys()
+    }
+
+    /// Keys that were announced and not taken, since the start.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// So many keys that were announced are not taken; one of them.
+    pub(crate) fn refused(&self, why: &str, keys: usize, one: Option<&RouterKey>) {
+        if keys == 0 {
+            return;
+        }
+        self.refused.set(self.refused.get() + keys as u64);
+        let one = one.map(|key| format!(", one of them AS {} {}", key.asn, key.ski)).unwrap_or_default();
+        warn!(event = "router-keys-refused", keys, why, "{keys} routers' keys are not taken ({why}){one}");
     }
 
     /// Whether `rpki` was heard since the start. It stays so when the keys have expired.
@@ -149,7 +173,8 @@ impl RouterKeys {
     /// Whether keys are known for the first time.
     async fn apply(&self, gathered: Gathered, known: bool) -> bool {
         let table = Arc::clone(&self.table);
-        let changed = elsewhere(move || gathered.apply(&table)).await;
+        let (changed, refused) = elsewhere(move || gathered.apply(&table)).await;
+        self.refused(AS_MANY_AS_MAY_BE, refused, None);
         let is_first = self.known.replace(known) != known;
         if is_first || changed.is_some() {
             let (added, removed) = changed.unwrap_or_default();
@@ -213,8 +238,8 @@ impl Gathered {
         }
     }
 
-    /// Changes the table, and says for which names keys have come and gone; `None`: it is as it was.
-    fn apply(self, table: &KeyTable) -> Option<(Vec<KeyName>, Vec<KeyName>)> {
+    /// Changes the table, and says for which names keys have come and gone (`None`: it is as it was), and how many were not taken.
+    fn apply(self, table: &KeyTable) -> (Option<CameAndWent>, usize) {
         let before = table.keys();
         let applied = match self {
             Self::Delta(changes) => table.apply(changes),
@@ -227,7 +252,7 @@ impl Gathered {
             }
         };
         if applied.changed.is_empty() {
-            return None;
+            return (None, applied.refused);
         }
         let after = table.keys();
         // A key that has gone and come in one epoch is neither.
@@ -239,7 +264,7 @@ impl Gathered {
             let names = applied.changed.iter().copied().filter(|name| is_lacking(*name));
             names.map(|(asn, ski)| KeyName { asn: asn.0, ski: ski.0.to_vec() }).collect()
         };
-        Some((names(&after, &before), names(&before, &after)))
+        (Some((names(&after, &before), names(&before, &after))), applied.refused)
     }
 }
 

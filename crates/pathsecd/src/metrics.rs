@@ -29,6 +29,10 @@ static EPOCH: Metric = Metric::counter("holdfast_pathsec_epoch", "Changes of the
 static PRIVATE_KEYS: Metric =
     Metric::gauge("holdfast_pathsec_private_keys", "Private keys of the router, in use or not");
 static SIGNED: Metric = Metric::counter("holdfast_pathsec_signed", "Signatures that were made");
+static REFUSED_KEYS: Metric = Metric::counter(
+    "holdfast_pathsec_refused_keys",
+    "Keys of routers that were refused: of another name than that of their octets, or of as many of a name as may be",
+);
 static KNOWN: Metric =
     Metric::gauge("holdfast_pathsec_known", "Whether rpki was heard since the start of the process");
 
@@ -48,6 +52,7 @@ pub(crate) fn register(metrics: &Metrics, pathsec: &Rc<PathSec>) {
             known,
             private_keys,
             signed,
+            refused_keys,
         } = pathsec.status();
         for (metric, value) in [
             (&ROUTER_KEYS, router_keys),
@@ -60,6 +65,7 @@ pub(crate) fn register(metrics: &Metrics, pathsec: &Rc<PathSec>) {
             (&KNOWN, known.into()),
             (&PRIVATE_KEYS, private_keys.len() as u64),
             (&SIGNED, signed),
+            (&REFUSED_KEYS, refused_keys),
         ] {
             sheet.add(metric, &[], value);
         }

@@ -26,6 +26,7 @@ impl PathSec {
             known: self.keys.is_known(),
             private_keys: self.private_keys.shown(),
             signed: self.workers.signed(),
+            refused_keys: self.keys.refusals(),
         }
     }
 }

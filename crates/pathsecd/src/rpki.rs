@@ -6,7 +6,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use holdfast_api::rpki::v1::{self as api, Piece, RpkiClient, WatchRequest};
-use holdfast_path_validation::{Change, RouterKey};
+use holdfast_path_validation::{Change, RouterKey, has_own_name};
 use holdfast_process::Resolver;
 use holdfast_types::{Asn, Ski};
 use holdfast_xrl::{ErrorKind, XrlError};
@@ -14,7 +14,7 @@ use tokio::time::{sleep, sleep_until};
 use tracing::warn;
 
 use crate::{
-    keys::{Gathered, RouterKeys, elsewhere},
+    keys::{AS_MANY_AS_MAY_BE, Gathered, RouterKeys, elsewhere},
     pathsec::PathSec,
 };
 
@@ -125,13 +125,21 @@ impl Gathering {
         if held + self.announced > MOST_KEYS || self.withdrawn > MOST_KEYS {
             return Err(XrlError::invalid_argument("there are more keys than can be held"));
         }
-        let withdrawn = withdrawn.into_iter().map(|key| router_key(key).map(Change::Withdraw));
-        let announced = announced.into_iter().map(|key| router_key(key).map(Change::Announce));
-        let changes = withdrawn.chain(announced).collect::<Result<Vec<_>, _>>()?;
+        let of = |keys: Vec<api::RouterKey>| keys.into_iter().map(router_key).collect::<Result<Vec<_>, _>>();
+        let (withdrawn, announced) = (of(withdrawn)?, of(announced)?);
+        let (changes, others) = elsewhere(move || {
+            // One that was refused is not there to be withdrawn.
+            let withdrawn = withdrawn.into_iter().filter(has_own_name).map(Change::Withdraw);
+            let (announced, others): (Vec<_>, Vec<_>) = announced.into_iter().partition(has_own_name);
+            (withdrawn.chain(announced.into_iter().map(Change::Announce)).collect::<Vec<_>>(), others)
+        })
+        .await;
+        keys.refused("its name is not the SHA-1 of its point", others.len(), others.first());
         match &mut self.gathered {
             Gathered::Full(fresh) => {
                 let fresh = Arc::clone(fresh);
-                elsewhere(move || fresh.apply(changes)).await;
+                let applied = elsewhere(move || fresh.apply(changes)).await;
+                keys.refused(AS_MANY_AS_MAY_BE, applied.refused, None);
             }
             Gathered::Delta(all) => all.extend(changes),
         }

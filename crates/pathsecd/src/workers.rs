@@ -245,7 +245,7 @@ impl Bench {
         ] {
             count.fetch_add(more, Ordering::Relaxed);
         }
-        api::Verdict { verified: work.verified, ..told(verdict) }
+        api::Verdict { verified: work.verified, failed: work.failed, ..told(verdict) }
     }
 }
 
@@ -290,6 +290,7 @@ fn told(verdict: Verdict) -> api::Verdict {
         suite: failure.suite.into(),
         reason: reason.into(),
         verified: 0,
+        failed: 0,
     }
 }
 

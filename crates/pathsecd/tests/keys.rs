@@ -6,7 +6,7 @@ use holdfast_api::{
     pathsec::v1::{Empty, KeyName, KeysChanged, PathSecClient},
     rpki::v1::{Piece, Records, RouterKey as Told, RpkiClient, WatchRequest},
 };
-use holdfast_path_validation::{Change, RouterKey, Validator};
+use holdfast_path_validation::{Change, P256Signer, RouterKey, Validator};
 use holdfast_process::{Resolver, spawn_task};
 use holdfast_types::{Asn, Ski};
 use holdfast_xrl::{
@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::common::{Scene, run, status};
+use super::common::{Scene, run, signers, status};
 use crate::{private_keys, rpki::follow};
 
 /// After so long somebody waits who shall not.
@@ -183,6 +183,34 @@ fn an_epoch_takes_effect_as_a_whole_and_a_full_one_as_its_difference() {
         assert_eq!(status(&bgp).await.router_keys, 2);
         let (_late, mut late) = self::watch(&scene);
         assert_eq!(next(&mut late).await, all(4, true));
+    });
+}
+
+#[test]
+fn keys_of_a_false_name_are_refused_and_counted_and_can_be_withdrawn() {
+    follows(async |finder, scene| {
+        let (bgp, mut watch) = watch(&scene);
+        next(&mut watch).await;
+        let keys: Vec<_> = signers([1, 1, 2]).iter().map(P256Signer::router_key).collect();
+        // The second one claims the name of the first one.
+        let false_name = RouterKey { ski: keys[0].ski, ..keys[1].clone() };
+        let running = Running::new(&finder).await;
+        running.says(full(1, &[keys[0].clone(), false_name.clone()])).await;
+        assert_eq!(next(&mut watch).await, changed(1, &keys[..1], &[]));
+        let known = status(&bgp).await;
+        assert_eq!((known.router_keys, known.refused_keys), (1, 1));
+        running.says(delta(2, &keys[2..], std::slice::from_ref(&false_name))).await;
+        assert_eq!(next(&mut watch).await, changed(2, &keys[2..], &[]));
+        running.says(delta(3, std::slice::from_ref(&false_name), &keys[2..])).await;
+        assert_eq!(next(&mut watch).await, changed(3, &[], &keys[2..]));
+        let known = status(&bgp).await;
+        assert_eq!((known.router_keys, known.refused_keys), (1, 2));
+        // Of other forms a name has eight.
+        let many: Vec<_> = (0..12).map(|octet| key(3, 1, octet)).collect();
+        running.says(delta(4, &many, &[])).await;
+        next(&mut watch).await;
+        let known = status(&bgp).await;
+        assert_eq!((known.router_keys, known.refused_keys), (9, 6));
     });
 }
 

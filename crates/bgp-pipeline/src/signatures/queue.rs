@@ -14,8 +14,8 @@ use crate::PeerIndex;
 
 /// Hops that a peer may have verified before it is another one's turn.
 const QUANTUM: i64 = 64;
-/// Turns that a path of the most hops that a message has room for takes, and one more.
-const MOST_TURNS: usize = 12;
+/// The most hops that a peer may be behind with its turns, however many keys were tried for what it has sent: 64 turns of others.
+const MOST_BEHIND: i64 = 64 * QUANTUM;
 /// Bad signatures that a peer may have verified at once, by hops that it takes to find them.
 pub const FAILED_HOPS: u32 = 4096;
 /// The same a second, on and on: 0.1 s of one processor.
@@ -126,7 +126,8 @@ impl Queues {
         }
         if !std::mem::replace(&mut queue.has_turn, true) {
             turns.push_back(peer);
-            queue.credit = QUANTUM;
+            // What its last paths have cost is not forgotten because it had no others for a moment.
+            queue.credit = (queue.credit + QUANTUM).min(QUANTUM);
         }
         queue.tickets.push_back(ticket);
         ticket.number
@@ -136,16 +137,32 @@ impl Queues {
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Priority, PeerIndex, Ticket)> {
         for priority in [Priority::First, Priority::Later] {
             let Lane { turns, queues } = &mut self.lanes[priority as usize];
-            // The longest path takes the credit of so many turns.
-            for _ in 0..MOST_TURNS * turns.len() {
+            // Those that have no credit have one turn less to wait; if that is all of them, so many turns as the first one needs.
+            let (mut looked_at, mut turns_to_wait) = (0, i64::MAX);
+            loop {
+                if looked_at == turns.len() {
+                    if turns_to_wait == i64::MAX {
+                        break;
+                    }
+                    for peer in &*turns {
+                        let queue = &mut queues[peer.index()];
+                        queue.credit = (queue.credit + turns_to_wait * QUANTUM).min(QUANTUM);
+                    }
+                    (looked_at, turns_to_wait) = (0, i64::MAX);
+                }
                 let Some(&peer) = turns.front() else { break };
                 let queue = &mut queues[peer.index()];
                 let may = may_go_on(&mut self.budgets, peer, now);
                 if !may || queue.credit <= 0 {
                     queue.credit = (queue.credit + QUANTUM).min(QUANTUM);
+                    if may {
+                        turns_to_wait = turns_to_wait.min((QUANTUM - queue.credit) / QUANTUM);
+                    }
+                    looked_at += 1;
                     turns.rotate_left(1);
                     continue;
                 }
+                looked_at = 0;
                 let Some(ticket) = queue.tickets.pop_front() else {
                     (queue.has_turn, _) = (false, turns.pop_front());
                     continue;
@@ -175,11 +192,12 @@ impl Queues {
     /// What was popped takes so many hops of the peer's turn.
     pub(crate) fn charge(&mut self, priority: Priority, peer: PeerIndex, hops: usize) {
         if let Some(queue) = self.lanes[priority as usize].queues.get_mut(peer.index()) {
-            queue.credit -= hops as i64;
+            queue.credit = (queue.credit - hops as i64).max(-MOST_BEHIND);
         }
     }
 
-    /// So many hops were verified to find a bad signature; whether the peer's budget is used up by that.
+    /// So many signatures were verified, once for each key that was tried, to find a bad one; whether the peer's budget is used up
+    /// by that.
     pub(crate) fn failed(&mut self, peer: PeerIndex, hops: u32, now: Instant) -> bool {
         if self.budgets.len() <= peer.index() {
             self.budgets.resize(peer.index() + 1, None);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::routes::RouteKey;
+use super::{queue::Priority, routes::RouteKey};
 use crate::PeerIndex;
 
 /// A job that is under way.
@@ -10,6 +10,9 @@ use crate::PeerIndex;
 pub(crate) struct Asked {
     pub(crate) key: RouteKey,
     pub(crate) peer: PeerIndex,
+    /// Whose turn it took, and for so many hops.
+    pub(crate) priority: Priority,
+    pub(crate) hops: u32,
 }
 
 /// As many as the driver lets be under way. One that is never answered keeps the room of those behind it, until all are lost.
@@ -68,7 +71,8 @@ mod tests {
 
     fn job(number: u16) -> Asked {
         let prefix = "10.0.0.0/8".parse().expect("a prefix");
-        Asked { key: RouteKey::new(SourceId(number), prefix), peer: PeerIndex(number) }
+        let key = RouteKey::new(SourceId(number), prefix);
+        Asked { key, peer: PeerIndex(number), priority: Priority::First, hops: 1 }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use std::{
 
 use holdfast_bgp_pipeline::{
     BgpsecValidation, DropReason, Event, FAILED_HOPS, FamilySet, HOLD, PeerConfig, PeerIndex, Pipeline,
-    Secured, SessionFacts, SignatureFault, SignatureFaultReason, SignatureJob, SignatureVerdict,
+    Secured, SessionFacts, SignatureCost, SignatureFault, SignatureFaultReason, SignatureJob,
+    SignatureVerdict,
 };
 use holdfast_bgp_wire::{
     Fault as WireFault, FaultReason as WireFaultReason, HEADER_LEN, NextHop, Origin, PathFault,
@@ -144,10 +145,15 @@ impl Verifier {
         while let Some(job) = pipeline.poll_signatures(now) {
             self.asked += 1;
             let verdict = self.judge(&job);
-            pipeline.verified(job.number, verdict, job.hops as u32, true, now);
+            pipeline.verified(job.number, verdict, cost(job.hops as u32), true, now);
         }
         self.asked - before
     }
+}
+
+/// So many signatures were verified.
+fn cost(verified: u32) -> SignatureCost {
+    SignatureCost { verified, failed: 0 }
 }
 
 /// What is known of each path of a prefix, and whether it is used.
@@ -297,10 +303,10 @@ fn verdicts_on_what_is_not_there_any_more_do_nothing() {
     let old = take(&mut pipeline, true);
     pipeline.update(peer, &withdrawal(prefix(P))).expect("taken");
     let new = take(&mut pipeline, false);
-    pipeline.verified(old.number, SignatureVerdict::Valid, 2, true, now);
+    pipeline.verified(old.number, SignatureVerdict::Valid, cost(2), true, now);
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, true)]);
     let verdict = Verifier::default().judge(&new);
-    pipeline.verified(new.number, verdict, 2, true, now);
+    pipeline.verified(new.number, verdict, cost(2), true, now);
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::NotValid, true)], "it is logged, and used");
     // The session has ended, and another one has its number.
     let last = take(&mut pipeline, true);
@@ -308,11 +314,11 @@ fn verdicts_on_what_is_not_there_any_more_do_nothing() {
     settle(&mut pipeline, &mut []);
     pipeline.peer_up(peer, secured(1)).expect("room");
     pipeline.update(peer, &signed(1, 7, prefix(P), false)).expect("taken");
-    pipeline.verified(last.number, SignatureVerdict::Valid, 2, true, now);
+    pipeline.verified(last.number, SignatureVerdict::Valid, cost(2), true, now);
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, true)]);
     // A verdict twice, and one that nobody has asked for.
     for number in [last.number, u64::MAX] {
-        pipeline.verified(number, SignatureVerdict::Valid, 2, true, now);
+        pipeline.verified(number, SignatureVerdict::Valid, cost(2), true, now);
     }
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, true)]);
 }
@@ -326,7 +332,7 @@ fn jobs_that_are_lost_are_asked_again() {
     let lost = pipeline.poll_signatures(now).expect("a job");
     assert_eq!(pipeline.poll_signatures(now), None);
     pipeline.signatures_lost();
-    pipeline.verified(lost.number, SignatureVerdict::Valid, 2, true, now);
+    pipeline.verified(lost.number, SignatureVerdict::Valid, cost(2), true, now);
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::Unverified, false)], "it was another asking");
     assert_eq!(Verifier::default().answer(&mut pipeline, now), 1);
     assert_eq!(states(&mut pipeline, P), [VALID]);
@@ -382,7 +388,7 @@ fn a_verdict_by_older_keys_is_asked_for_once_more() {
     let job = pipeline.poll_signatures(now).expect("a job");
     pipeline.keys_changed([], [(Asn(7), ski(Asn(7)))], false);
     settle(&mut pipeline, &mut []);
-    pipeline.verified(job.number, SignatureVerdict::Valid, 2, false, now);
+    pipeline.verified(job.number, SignatureVerdict::Valid, cost(2), false, now);
     let mut verifier = Verifier { missing: [Asn(7)].into(), asked: 0 };
     assert_eq!(verifier.answer(&mut pipeline, now), 1);
     assert_eq!(states(&mut pipeline, P), [(PathSecurity::NotValid, false)]);
@@ -423,7 +429,7 @@ fn a_path_of_which_no_suite_is_known_counts_as_one_without_signatures() {
         let peer = up_secured(&mut pipeline, n, mode);
         pipeline.update(peer, &signed(n, 7, prefix(P), true)).expect("taken");
         let job = pipeline.poll_signatures(now).expect("a job");
-        pipeline.verified(job.number, SignatureVerdict::Unsupported, 0, true, now);
+        pipeline.verified(job.number, SignatureVerdict::Unsupported, cost(0), true, now);
         let paths = pipeline.explain(prefix(P));
         let [path] = &paths[..] else { panic!("{} paths", paths.len()) };
         let (state, is_used) = (path.states.unwrap_or_default().signatures, path.is_best);

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, time::Duration};
 
 use holdfast_bgp_pipeline::{
-    BgpsecValidation, PeerKind, SignatureCounts, SignatureFault, SignatureFaultReason, SignatureJob,
-    SignatureVerdict,
+    BgpsecValidation, PeerKind, SignatureCost, SignatureCounts, SignatureFault, SignatureFaultReason,
+    SignatureJob, SignatureVerdict,
 };
 use holdfast_bgp_wire::{KEEPALIVE, NextHop, Origin, bgpsec::announce, encode::end_of_rib};
 use holdfast_bgpsec_wire::{CONFED_SEGMENT, Path, Segment, SignatureBlock, Ski, extend};
@@ -168,7 +168,15 @@ impl Verifier {
         self.say(life, number, verdict, u32::from(cost % MOST_VERIFIED), is_current % 2 == 0);
     }
 
-    fn say(&mut self, life: &mut Life, number: u64, verdict: SignatureVerdict, cost: u32, is_current: bool) {
+    fn say(
+        &mut self,
+        life: &mut Life,
+        number: u64,
+        verdict: SignatureVerdict,
+        verified: u32,
+        is_current: bool,
+    ) {
+        let cost = SignatureCost { verified, failed: verified / 2 };
         let now = life.router.now();
         life.router.pipeline.verified(number, verdict, cost, is_current, now);
         self.old.push_front(number);

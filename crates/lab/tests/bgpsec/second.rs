@@ -13,7 +13,7 @@ use holdfast_lab::{
     topology::{ROUTER, Side, Star, v4, v6},
     wait,
 };
-use holdfast_path_validation::{P256Signer, Signer};
+use holdfast_path_validation::{P256Signer, Signer, has_own_name};
 use holdfast_types::{Asn, Family, Prefix, RouterKey};
 
 use super::Directory;
@@ -80,7 +80,7 @@ const KINDS: [(Kind, Option<&str>); 27] = [
     (Kind::KeyOfAnotherAs, Some("not-valid")),
     (Kind::NamesAnother, Some("not-valid")),
     (Kind::NoKey, Some("not-valid")),
-    (Kind::SecondOfAName, Some("valid")),
+    (Kind::SecondOfAName, Some("not-valid")),
     (Kind::Repeated, Some("not-valid")),
     (Kind::HighS, Some("valid")),
     (Kind::PaddedDer, Some("not-valid")),
@@ -105,7 +105,7 @@ struct Routers {
     unknown: P256Signer,
     ours: P256Signer,
     zero: P256Signer,
-    /// Its key goes by the name of that of the first of `others`.
+    /// Its key goes by the name of that of the first of `others`, and is not taken for that.
     doubled: P256Signer,
 }
 
@@ -332,7 +332,8 @@ pub(super) fn second<'a>(
     received: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<(String, String)>> {
     let (mut names, mut updates) = (String::new(), String::new());
-    for RouterKey { asn, ski, spki } in keys {
+    // The second verifier takes what it is given.
+    for RouterKey { asn, ski, spki } in keys.iter().filter(|key| has_own_name(key)) {
         writeln!(names, "{} {ski} {}", asn.0, hex(spki))?;
     }
     for update in received {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_bgpsec_wire::Ski;
-use holdfast_path_validation::{Change, KeyTable, RouterKey};
+use holdfast_path_validation::{Change, KeyTable, MOST_OF_A_NAME, RouterKey, has_own_name};
 use holdfast_types::Asn;
 
 use crate::tests::paths::common::{keys_of, signers, table};
@@ -98,6 +98,34 @@ fn writers_take_turns() {
         }
     });
     assert_eq!((table.keys().len(), table.keys().epoch()), (4 * EACH, 4 * EACH as u64));
+}
+
+#[test]
+fn a_name_has_eight_keys_at_most() {
+    let name = keys_of(&signers([64496])).remove(0);
+    let signers = signers([64496; 12]);
+    let keys: Vec<_> = keys_of(&signers).into_iter().map(|key| RouterKey { ski: name.ski, ..key }).collect();
+    let table = table([]);
+    let applied = table.apply(keys.iter().cloned().map(Change::Announce));
+    assert_eq!((applied.refused, table.keys().of(name.asn, name.ski).count()), (4, MOST_OF_A_NAME));
+    // The same again is no more, and where one has gone there is room for another.
+    let again = table.apply(keys[..8].iter().cloned().map(Change::Announce));
+    assert_eq!((again.refused, again.duplicates), (0, 8));
+    let changes = [Change::Withdraw(keys[0].clone()), Change::Withdraw(keys[11].clone())];
+    let applied = table.apply(changes.into_iter().chain([Change::Announce(keys[9].clone())]));
+    assert_eq!((applied.refused, applied.unknown, table.keys().len()), (0, 1, MOST_OF_A_NAME));
+    // Another name has its own.
+    assert_eq!(table.apply([Change::Announce(name)]).refused, 1);
+    assert_eq!(table.apply([Change::Announce(keys_of(&signers).remove(0))]).refused, 0);
+}
+
+#[test]
+fn a_key_of_p256_has_one_name() {
+    let key = keys_of(&signers([64496])).remove(0);
+    assert!(has_own_name(&key));
+    assert!(!has_own_name(&RouterKey { ski: Ski([1; 20]), ..key.clone() }));
+    // What no suite knows may have any.
+    assert!(has_own_name(&RouterKey { ski: Ski([1; 20]), spki: key.spki[1..].to_vec(), ..key }));
 }
 
 #[test]

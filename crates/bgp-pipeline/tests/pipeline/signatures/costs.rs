@@ -49,7 +49,7 @@ fn who_sends_bad_signatures_is_told_of_once_and_others_go_on() {
     }
     let verifier = Verifier::default();
     while let Some(job) = pipeline.poll_signatures(now) {
-        pipeline.verified(job.number, verifier.judge(&job), FAILED_HOPS, true, now);
+        pipeline.verified(job.number, verifier.judge(&job), cost(FAILED_HOPS), true, now);
     }
     let counts = [bad, good].map(|peer| pipeline.signature_counts(peer));
     assert_eq!((counts[0].not_valid, counts[0].unverified, counts[0].queued_hops), (1, 2, 4));
@@ -75,7 +75,7 @@ fn bad_signatures_of_routes_that_are_replaced_or_withdrawn_meanwhile_are_charged
                 false => pipeline.update(peer, &signed(1, 9, prefix(P), false)).expect("taken"),
             }
             let verdict = Verifier::default().judge(&job);
-            pipeline.verified(job.number, verdict, FAILED_HOPS / 2, true, now);
+            pipeline.verified(job.number, verdict, cost(FAILED_HOPS / 2), true, now);
         }
         let told = |event: &Event| matches!(event, Event::TooManyBadSignatures { .. });
         assert_eq!(std::iter::from_fn(|| pipeline.poll_event()).filter(told).count(), 1);
@@ -115,7 +115,61 @@ fn verdicts_on_routes_of_a_peer_that_was_removed_are_not_charged_to_the_next() {
     let next = up_secured(&mut pipeline, 2, BgpsecValidation::Log);
     assert_eq!(next, peer, "it has the number of the one before");
     let verdict = Verifier::default().judge(&job);
-    pipeline.verified(job.number, verdict, FAILED_HOPS, true, now);
+    pipeline.verified(job.number, verdict, cost(FAILED_HOPS), true, now);
     pipeline.update(next, &signed(2, 7, prefix(P), true)).expect("taken");
     assert_eq!(Verifier::default().answer(&mut pipeline, now), 1);
+}
+
+#[test]
+fn each_key_that_was_tried_counts_in_turns_and_each_one_in_vain_in_the_budget() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let dear = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+    let other = up_secured(&mut pipeline, 2, BgpsecValidation::Log);
+    for n in 0..250 {
+        pipeline.update(dear, &signed(1, 7, prefix(&format!("10.0.{n}.0/24")), true)).expect("taken");
+        pipeline.update(other, &signed(2, 7, prefix(&format!("10.1.{n}.0/24")), true)).expect("taken");
+    }
+    // For each hop of the one peer eight keys are tried, the last of which is good.
+    let (mut spent, mut verifier) = ([0, 0], Verifier::default());
+    for _ in 0..200 {
+        let job = pipeline.poll_signatures(now).expect("both have more");
+        let is_dear = prefix("10.0.0.0/16").contains(job.prefix);
+        let hops = job.hops as u32;
+        let cost = if is_dear { SignatureCost { verified: 8 * hops, failed: 7 * hops } } else { cost(hops) };
+        spent[usize::from(is_dear)] += cost.verified;
+        pipeline.verified(job.number, verifier.judge(&job), cost, true, now);
+    }
+    assert!(spent[0].abs_diff(spent[1]) <= 2 * 64 + 16, "{spent:?}: one has more of the workers' time");
+    // Also where it has one route at a time to verify.
+    let (mut pipeline, _) = (checked(always()), ());
+    pipeline.set_now(now);
+    let dear = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+    let other = up_secured(&mut pipeline, 2, BgpsecValidation::Log);
+    for n in 0..100 {
+        pipeline.update(other, &signed(2, 7, prefix(&format!("10.1.{n}.0/24")), true)).expect("taken");
+    }
+    let mut asked = 0;
+    for n in 0..100 {
+        pipeline.update(dear, &signed(1, 7, prefix(&format!("10.0.{n}.0/24")), true)).expect("taken");
+        let job = pipeline.poll_signatures(now).expect("one of either");
+        let is_dear = prefix("10.0.0.0/16").contains(job.prefix);
+        asked += usize::from(is_dear);
+        let verified = if is_dear { 500 } else { 2 };
+        pipeline.verified(job.number, verifier.judge(&job), cost(verified), true, now);
+    }
+    assert!(asked <= 2, "{asked} of its paths came before those of the other");
+    verifier.answer(&mut pipeline, now);
+
+    // What is tried in vain is charged, whatever the verdict is.
+    let told = |pipeline: &mut Pipeline| {
+        let told = |event: &Event| matches!(event, Event::TooManyBadSignatures { .. });
+        std::iter::from_fn(|| pipeline.poll_event()).filter(told).count()
+    };
+    assert_eq!(told(&mut pipeline), 0);
+    pipeline.update(dear, &signed(1, 8, prefix(P), true)).expect("taken");
+    let job = pipeline.poll_signatures(now).expect("its budget is not used up");
+    let cost = SignatureCost { verified: FAILED_HOPS + 2, failed: FAILED_HOPS };
+    pipeline.verified(job.number, SignatureVerdict::Valid, cost, true, now);
+    assert_eq!((told(&mut pipeline), states(&mut pipeline, P)), (1, vec![VALID]));
 }

@@ -272,7 +272,7 @@ fn what_was_to_replace_a_route_does_not_after_the_end_of_its_session() {
         pipeline.peer_down(peer);
         // Before background work has removed the route.
         match answers {
-            true => pipeline.verified(job.number, Verifier::default().judge(&job), 1, true, now),
+            true => pipeline.verified(job.number, Verifier::default().judge(&job), cost(1), true, now),
             false => {
                 pipeline.set_now(now + HOLD);
                 pipeline.work(0);

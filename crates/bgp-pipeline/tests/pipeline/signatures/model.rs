@@ -141,7 +141,7 @@ proptest! {
                 }
                 Step::Answer { which } if !under_way.is_empty() => {
                     let (job, verdict, by) = under_way.swap_remove(usize::from(which) % under_way.len());
-                    pipeline.verified(job.number, verdict, 1, by == epoch, now);
+                    pipeline.verified(job.number, verdict, cost(1), by == epoch, now);
                 }
                 Step::Answer { .. } => {}
                 Step::Lose => pipeline.signatures_lost(),
@@ -161,7 +161,7 @@ proptest! {
             pipeline.forget_stale(peer, family);
         }
         for (job, verdict, by) in under_way {
-            pipeline.verified(job.number, verdict, 1, by == epoch, now);
+            pipeline.verified(job.number, verdict, cost(1), by == epoch, now);
         }
         for _ in 0..3 {
             settle(&mut pipeline, &mut sinks);
