@@ -13,18 +13,20 @@ mod outgoing;
 mod recipients;
 mod secure;
 mod signed;
+mod too_long;
 
 use holdfast_bgp_wire::{UpdateEncoder, nlri::Identified};
-use holdfast_types::{HashKey, IpPrefix};
+use holdfast_types::{HashKey, IpPrefix, Prefix};
 
 pub(crate) use self::{
     chain::SetIndex,
     outgoing::{Outgoing, Run, Target},
     recipients::{Before, Recipients, Side},
     secure::{goes_on, is_signable},
+    too_long::TooLong,
 };
 use self::{
-    chain::{Announced, Chain, END, Signable, attributes, encode_chain},
+    chain::{Announced, Chain, END, Signable, TooLongChain, attributes, encode_chain},
     merge::Merge,
     outgoing::{withdraw, withdraw_paths},
     secure::{Sending, ToSign},
@@ -50,6 +52,8 @@ pub(crate) struct Tally {
     pub(crate) restarted: bool,
     /// Change of what the group is told.
     pub(crate) announced: i64,
+    /// The first route that fits no message.
+    pub(crate) too_long: Option<Prefix>,
     /// Change of what single members are not told, being the sources; by number, for those in `touched`.
     withheld: Vec<i64>,
     touched: Vec<PeerIndex>,
@@ -84,7 +88,7 @@ impl Tally {
     }
 
     fn restart(&mut self) {
-        (self.restarted, self.announced) = (false, 0);
+        (self.restarted, self.announced, self.too_long) = (false, 0, None);
         self.take_withheld().for_each(drop);
     }
 }
@@ -125,6 +129,8 @@ pub(crate) struct Window<P> {
     secured: Vec<u8>,
     /// What the reader has put off, while the window is its.
     pending: Option<Box<Pending<P>>>,
+    /// What fits no message, the same way.
+    too_long: Option<Box<TooLong<P>>>,
     pub(crate) tally: Tally,
 }
 
@@ -143,6 +149,7 @@ impl<P: IpPrefix> Window<P> {
             to_sign: Vec::new(),
             secured: Vec::new(),
             pending: None,
+            too_long: None,
             tally: Tally::default(),
         }
     }
@@ -190,13 +197,13 @@ impl<P: IpPrefix> Window<P> {
         before: Before,
         side: Side,
     ) {
-        match self.puts_off() {
+        match self.puts_off() || self.too_long.is_some() {
             false => self.add_known(core, marks, recipients, alike, before, side),
-            true => self.add_where_some_wait(core, marks, recipients, alike, before, side),
+            true => self.add_one_by_one(core, marks, recipients, alike, before, side),
         }
     }
 
-    /// The same where nothing is put off.
+    /// The same where nothing is put off, and all were told alike.
     fn add_known(
         &mut self,
         core: &mut Core,
@@ -214,6 +221,9 @@ impl<P: IpPrefix> Window<P> {
         if core.seams.are_watched() {
             alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
         }
+        // What fitted no message was not announced.
+        let was_too_long = self.was_too_long(recipients.route(core, prefix, new.source));
+        let was = was.filter(|_| !was_too_long);
         match (was, now) {
             (None, None) if before == Before::Unknown => {
                 self.retire(core, recipients, Target::All, new.source, alike);
@@ -249,9 +259,9 @@ impl<P: IpPrefix> Window<P> {
         }
     }
 
-    /// The same where announcements are put off, maybe of these.
+    /// The same where announcements are put off, or fitted no message, maybe these.
     #[cold]
-    fn add_where_some_wait(
+    fn add_one_by_one(
         &mut self,
         core: &mut Core,
         marks: &mut SetIndex,
@@ -288,6 +298,17 @@ impl<P: IpPrefix> Window<P> {
         let Some(waiting) = self.take_waiting(route) else { return };
         let now = self.place(core, marks, recipients, route.prefix, (path, side));
         self.settle(core, recipients, (waiting.source, route.prefix), waiting, now);
+    }
+
+    /// Of what fitted no message nothing is known any more: counting starts again.
+    pub(crate) fn forget_too_long(&mut self) {
+        self.too_long = None;
+    }
+
+    /// Whether a route fitted no message. That is found out again now.
+    #[inline]
+    fn was_too_long(&mut self, route: Identified<P>) -> bool {
+        self.too_long.as_mut().is_some_and(|too_long| too_long.forget(route))
     }
 
     /// One prefix is withdrawn; where several paths are told, that of the source.
@@ -626,6 +647,7 @@ impl<P: IpPrefix> Window<P> {
         }
         let identifier = if recipients.tells_each::<P>() { route.identifier } else { 0 };
         self.take_waiting(Identified { identifier, ..route });
+        self.was_too_long(Identified { identifier, ..route });
         match recipients.tells_each::<P>() {
             true => self.withdrawn_paths.push((Target::All, route)),
             false => self.withdrawn.push(route.prefix),
@@ -693,7 +715,12 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         for chain in &self.chains {
-            encode_chain(core, recipients, encoder, chain, &self.announced, &mut self.attributes, out);
+            if let Err(TooLongChain) =
+                encode_chain(core, recipients, encoder, chain, &self.announced, &mut self.attributes, out)
+            {
+                let unfit = Unfit { too_long: &mut self.too_long, tally: &mut self.tally };
+                unfit.take_back(core, chain, self.announced.of(chain));
+            }
         }
         if !self.to_sign.is_empty() {
             self.encode_signable(&mut Sending { core, recipients, encoder, out });
@@ -704,6 +731,30 @@ impl<P: IpPrefix> Window<P> {
         self.announced.memory()
             + self.chains.capacity() * size_of::<Chain>()
             + self.merge.changes.capacity() * size_of::<Change<P>>()
+    }
+}
+
+/// Where routes are noted that fit no message.
+struct Unfit<'a, P> {
+    too_long: &'a mut Option<Box<TooLong<P>>>,
+    tally: &'a mut Tally,
+}
+
+impl<P: IpPrefix> Unfit<'_, P> {
+    fn note(&mut self, core: &Core, chain: &Chain, prefix: P) {
+        let (key, identifier) = (core.speaker.hash_key, chain.identifier.unwrap_or(0));
+        let too_long = self.too_long.get_or_insert_with(|| Box::new(TooLong::new(key)));
+        too_long.add(Identified { identifier, prefix });
+        self.tally.too_long.get_or_insert(prefix.into());
+    }
+
+    /// The same of routes that were counted as announced.
+    #[cold]
+    fn take_back(mut self, core: &Core, chain: &Chain, routes: impl Iterator<Item = P>) {
+        for prefix in routes {
+            self.note(core, chain, prefix);
+            self.tally.announce(chain.member, -1);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use holdfast_types::IpPrefix;
 pub(crate) use self::walk::{Walk, WalkKind};
 use crate::{
     Limits,
-    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, Window},
+    adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, TooLong, Window},
     core::Core,
     fanout::Change,
     path::{Path, PathCounts, SourceId},
@@ -52,6 +52,8 @@ pub(crate) struct Cursor<P> {
     pub(crate) told: Option<Box<ToldFamily<P>>>,
     /// Announcements that wait for signatures.
     pub(crate) pending: Option<Box<Pending<P>>>,
+    /// What the members are not told of, as it fits no message.
+    pub(crate) too_long: Option<Box<TooLong<P>>>,
     /// What the members are told of a walk that has ended, when they have been told of all that it has put off: End-of-RIB, and
     /// EoRR.
     owed: Option<(bool, bool)>,
@@ -69,6 +71,7 @@ impl<P: IpPrefix> Cursor<P> {
             enclosure: Enclosure::None,
             told: None,
             pending: None,
+            too_long: None,
             owed: None,
             blocked: false,
         }
@@ -197,7 +200,13 @@ impl<P: IpPrefix> Cursor<P> {
     }
 
     pub(crate) fn pending_memory(&self) -> usize {
-        self.pending.as_ref().map_or(0, |pending| pending.memory())
+        let too_long = self.too_long.as_ref().map_or(0, |too_long| too_long.memory());
+        self.pending.as_ref().map_or(0, |pending| pending.memory()) + too_long
+    }
+
+    /// Whether the members are not told of a route, as it fits no message.
+    pub(crate) fn is_too_long(&self, route: Identified<P>) -> bool {
+        self.too_long.as_ref().is_some_and(|too_long| too_long.has(route))
     }
 
     /// How many prefixes the walk under way has done.
@@ -370,11 +379,11 @@ impl<P: IpPrefix> Table<P> {
             cursor.enclosure = Enclosure::Begun;
             out.refresh::<P>(RouteRefresh::BORR);
         }
-        self.window.lend(cursor.pending.take());
+        self.window.lend((cursor.pending.take(), cursor.too_long.take()));
         let (walked, asked) = (cursor.walked(), encoding.core.signing.jobs.asked());
         let advance = self.advance_once(cursor, recipients, encoding);
         self.window.encode(encoding.core, recipients, out);
-        cursor.pending = self.window.give_back();
+        (cursor.pending, cursor.too_long) = self.window.give_back();
         let has_walked = cursor.walked() != walked;
         let [now, before] = [recipients.current, recipients.previous].map(|group| &group.export);
         if has_walked && now.has_other_keys(before) {
@@ -563,6 +572,9 @@ impl<P: IpPrefix> Table<P> {
         let from = walk.after.map_or(Unbounded, Excluded);
         let mut last = None;
         self.window.tally.restarted = walk.after.is_none();
+        if walk.after.is_none() {
+            self.window.forget_too_long();
+        }
         if recipients.current.export.reads_each(usize::from(P::WIDTH != 32)) {
             last = self.withdraw_gone_paths(walk.after, recipients, encoding);
         } else {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use holdfast_types::Family;
+use holdfast_types::{Family, Prefix};
 
 use crate::{Direction, PeerIndex, Slot};
 
@@ -50,6 +50,14 @@ pub enum Event {
     TooManyBadSignatures {
         /// The sender.
         peer: PeerIndex,
+    },
+    /// A route fits no message to the peer, with its attributes, or there is no next hop for it: it is withdrawn. Said of the first
+    /// one of a session.
+    RouteTooLong {
+        /// The receiver.
+        peer: PeerIndex,
+        /// The route.
+        prefix: Prefix,
     },
     /// A stage that rewrites has answered with what cannot be a route's attributes; routes with them do not pass.
     BadAnswer {

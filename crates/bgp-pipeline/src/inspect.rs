@@ -266,6 +266,9 @@ fn sent<P: IpPrefix>(table: &Table<P>, core: &mut Core, streams: &Streams, prefi
         }
         for path in looked_at {
             let from = core.sources.get(path.source).peer;
+            if stream.is_too_long(core, prefix.into(), path) {
+                continue;
+            }
             let Some(judged) = group.judge(core, prefix, path) else { continue };
             let secured = match (goes_on::<P>(core, group, path, judged), stream.waits(prefix.into())) {
                 (Err(why), _) => SentSecured::No(why),

@@ -21,6 +21,7 @@ use crate::{
     show::{PATHS_A_PREFIX, PathState, PathView},
     stage::Stages,
     table::Table,
+    update_group::stream::Stream,
 };
 
 /// Which routes of a peer.
@@ -109,7 +110,9 @@ impl Pipeline {
             None => self.stale_sources(index),
         };
         let (core, stages) = (&mut self.core, &self.stages);
-        let asked = (view, &*sources, receiver.as_ref());
+        let member = self.members.get(index.index()).and_then(Option::as_ref);
+        let stream = member.and_then(|member| self.streams.get(member.stream));
+        let asked = (view, &*sources, receiver.as_ref().zip(stream));
         let mut page = match family_index(family) {
             Some(0) => {
                 self.v4.neighbor_page(core, stages, asked, after.and_then(Ipv4Prefix::from_prefix), limit)
@@ -151,23 +154,23 @@ impl<P: IpPrefix> Table<P> {
         &mut self,
         core: &mut Core,
         stages: &Stages,
-        (view, sources, receiver): (NeighborView, &[SourceId], Option<&Receiver>),
+        (view, sources, asked): (NeighborView, &[SourceId], Option<(&Receiver, &Stream)>),
         after: Option<P>,
         limit: usize,
     ) -> NeighborPage {
-        let page = self.rib.page(after, limit);
+        let (receiver, page) = (asked.map(|(receiver, _)| receiver), self.rib.page(after, limit));
         let last = page.last().filter(|_| page.len() == limit).map(|(prefix, _)| (*prefix).into());
         let (mut routes, mut left) = (Vec::new(), limit * PATHS_A_PREFIX);
         let default = receiver.and_then(Receiver::default_route::<P>).filter(|_| after.is_none());
         let own = default.and_then(|path| {
             let prefix = P::from_bits(0, 0);
-            Some((prefix.into(), told_or_not(core, stages, prefix, path, (view, receiver?))?))
+            Some((prefix.into(), told_or_not(core, stages, prefix, path, (view, asked?))?))
         });
         routes.extend(own);
         for (prefix, best) in page {
-            let shown = match receiver {
+            let shown = match asked {
                 None => self.received(core, stages, prefix, (view, sources), &mut left),
-                Some(receiver) => {
+                Some((receiver, stream)) => {
                     let export = &receiver.group.export;
                     let mut paths = match export.reads_each(usize::from(P::WIDTH != 32)) {
                         true => self.rib.paths(prefix),
@@ -183,9 +186,9 @@ impl<P: IpPrefix> Table<P> {
                     if export.viewer.is_some() && view == NeighborView::Withheld && !is_chosen() {
                         paths.insert(0, best);
                     }
-                    let shown = paths
-                        .into_iter()
-                        .filter_map(|path| told_or_not(core, stages, prefix, path, (view, receiver)));
+                    let shown = paths.into_iter().filter_map(|path| {
+                        told_or_not(core, stages, prefix, path, (view, (receiver, stream)))
+                    });
                     shown.collect()
                 }
             };
@@ -243,12 +246,18 @@ fn told_or_not<P: IpPrefix>(
     stages: &Stages,
     prefix: P,
     path: Path,
-    (view, receiver): (NeighborView, &Receiver),
+    (view, (receiver, stream)): (NeighborView, (&Receiver, &Stream)),
 ) -> Option<PathView> {
     if !path.is_some() {
         return None;
     }
-    match (view, receiver.told(core, prefix, path)) {
+    let told = receiver.told(core, prefix, path);
+    // Only who has signed a path knows how long it is.
+    let told = told.and_then(|told| match stream.is_too_long(core, prefix.into(), path) {
+        true => Err(Withheld::TooLong),
+        false => Ok(told),
+    });
+    match (view, told) {
         (NeighborView::Withheld, Err(why)) => {
             let shown = core.view(stages, prefix.into(), path, None);
             Some(PathView { state: PathState::Withheld(why), ..shown })

@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) patience: u32,
     /// Families asked for again while the session was not yet told anything by this process.
     refresh: [bool; 2],
+    /// It has been said that a route fits no message to it.
+    pub(crate) is_too_long_told: bool,
     /// By family, what the peer wants to be told, where it may say so.
     pub(crate) orf: [Option<Box<Orf>>; 2],
 }

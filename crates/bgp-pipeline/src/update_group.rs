@@ -24,7 +24,7 @@ use self::{
     chunk::Chunk,
     ledger::Ledger,
     member::{Call, Member, StreamId},
-    stream::{Ended, Stream, unite},
+    stream::{Ended, Stream, Unfit, unite},
 };
 use crate::{
     PeerIndex,
@@ -50,6 +50,8 @@ pub(crate) struct Streams {
     next_group: GroupNumber,
     outgoing: Outgoing,
     pub(crate) ended: Vec<Ended>,
+    /// Routes that fit no message: to be reported.
+    pub(crate) unfit: Vec<Unfit>,
     /// Those whom a change of export policy has reached: to be reported.
     pub(crate) applied: Vec<PeerSet>,
     /// Members to be named by [`Self::poll_ready`], each once.
@@ -67,6 +69,7 @@ impl Streams {
             next_group: GroupNumber::FIRST,
             outgoing: Outgoing::default(),
             ended: Vec::new(),
+            unfit: Vec::new(),
             applied: Vec::new(),
             ready: VecDeque::new(),
             seams: Seams::default(),

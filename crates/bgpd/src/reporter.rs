@@ -14,7 +14,7 @@ use holdfast_bgp_pipeline::{
 };
 use holdfast_bgp_session::{Crossing, Level, Negotiated, SessionEvent};
 use holdfast_process::profile::Profile;
-use holdfast_types::Family;
+use holdfast_types::{Family, Prefix};
 use tracing::{debug, error, info, warn};
 
 use self::lines::{About, Lines};
@@ -199,6 +199,17 @@ impl Reporter {
             event = "bgpsec-bad-signatures",
             peer = slot.neighbor.name,
             "too many bad signatures: further routes of the peer stay unverified for now"
+        );
+    }
+
+    /// A route fits no message to a peer. Said once in a session.
+    pub(crate) fn route_too_long(&self, slot: &Slot, prefix: Prefix) {
+        let peer = &slot.neighbor.name;
+        warn!(
+            event = "route-too-long",
+            peer,
+            %prefix,
+            "{prefix} fits no message to the peer and is withdrawn, as others may be: see `show bgp neighbors {peer} withheld-routes`"
         );
     }
 

@@ -317,6 +317,7 @@ fn take_events(bgp: &Rc<Bgp>, client: &RibClient, next_hops: &mut NextHops) {
             | Event::Announced { .. }
             | Event::PolicyApplied { .. }
             | Event::BadAnswer { .. }
+            | Event::RouteTooLong { .. }
             | Event::TooManyBadSignatures { .. }
             | Event::TooSlow { .. } => {}
         }

@@ -236,6 +236,11 @@ impl Speaker {
                     self.check_limits(peer, now);
                 }
                 Event::BadAnswer { stage, slot } => self.reporter.bad_answer(stage, slot, now),
+                Event::RouteTooLong { peer, prefix } => {
+                    if let Some(slot) = self.sessions.slot(peer) {
+                        self.reporter.route_too_long(slot, prefix);
+                    }
+                }
                 Event::TooManyBadSignatures { peer } => {
                     if let Some(slot) = self.sessions.slot(peer) {
                         self.reporter.bad_signatures(slot);

@@ -51,6 +51,11 @@ pub(super) struct Signable {
 
 pub(super) const END: u32 = u32::MAX;
 
+/// The routes of a chain fit no message with their attributes, or there is no next hop for them: what was announced of them is
+/// withdrawn.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct TooLongChain;
+
 /// The prefixes of a window, those of a chain in stretches: often one, as they came in one UPDATE.
 #[derive(Debug)]
 pub(super) struct Announced<P> {
@@ -93,7 +98,7 @@ impl<P: Copy> Announced<P> {
     }
 
     /// The prefixes of a chain.
-    fn of(&self, chain: &Chain) -> Routes<'_, P> {
+    pub(super) fn of(&self, chain: &Chain) -> Routes<'_, P> {
         Routes { announced: self, stretch: [].iter(), next: chain.first }
     }
 
@@ -104,7 +109,7 @@ impl<P: Copy> Announced<P> {
 
 /// The prefixes of a chain.
 #[derive(Clone)]
-struct Routes<'a, P> {
+pub(super) struct Routes<'a, P> {
     announced: &'a Announced<P>,
     /// What is left of a stretch, and which one follows.
     stretch: std::slice::Iter<'a, P>,
@@ -238,10 +243,10 @@ pub(super) fn encode_chain<P: IpPrefix>(
     announced: &Announced<P>,
     bytes: &mut Vec<u8>,
     out: &mut Outgoing,
-) {
+) -> Result<(), TooLongChain> {
     let nobody = chain.member.is_some() && recipients.members.len() == 1;
     if chain.first == END || nobody && recipients.journal.is_none() {
-        return;
+        return Ok(());
     }
     let routes = announced.of(chain);
     let start = out.bytes.len();
@@ -264,6 +269,7 @@ pub(super) fn encode_chain<P: IpPrefix>(
             out.messages += *sent.as_ref().unwrap_or(&0) as u64;
             sent.is_ok().then_some(named)
         });
+    let fits = named.map(drop).ok_or(TooLongChain);
     match named {
         Some(named) => {
             if named == ExportedNextHop::Ourselves && !nobody {
@@ -288,6 +294,7 @@ pub(super) fn encode_chain<P: IpPrefix>(
         }
     }
     out.close(chain.member.map_or(Target::All, Target::Except));
+    fits
 }
 
 /// The same of one alone.
@@ -300,6 +307,6 @@ pub(super) fn encode_one_chain<P: IpPrefix>(
     announced: &Announced<P>,
     bytes: &mut Vec<u8>,
     out: &mut Outgoing,
-) {
-    encode_chain(core, recipients, encoder, chain, announced, bytes, out);
+) -> Result<(), TooLongChain> {
+    encode_chain(core, recipients, encoder, chain, announced, bytes, out)
 }

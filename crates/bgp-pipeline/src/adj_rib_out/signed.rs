@@ -10,8 +10,8 @@ use holdfast_bgp_wire::{
 use holdfast_types::{IpPrefix, Prefix};
 
 use super::{
-    Window,
-    chain::{Chain, END, Placed, as_path, attributes, attributes_with_path, encode_one_chain},
+    TooLong, Unfit, Window,
+    chain::{Chain, END, Placed, TooLongChain, as_path, attributes, attributes_with_path, encode_one_chain},
     complete::{Completed, complete},
     outgoing::{Outgoing, Target, withdraw, withdraw_paths},
     recipients::Recipients,
@@ -28,6 +28,9 @@ use crate::{
     signing::{Had, Outlook, Pending, Waiter, Waiting},
 };
 
+/// Routes of a reader that are put off, and those that fit no message.
+pub(crate) type Lent<P> = (Option<Box<Pending<P>>>, Option<Box<TooLong<P>>>);
+
 /// How the routes of a chain are sent. The window's attributes are those that go with it.
 struct Prepared {
     onward: Onward,
@@ -36,13 +39,14 @@ struct Prepared {
 }
 
 impl<P: IpPrefix> Window<P> {
-    /// Routes that are put off are those of this reader until [`Self::give_back`].
-    pub(crate) fn lend(&mut self, pending: Option<Box<Pending<P>>>) {
-        self.pending = pending;
+    /// Routes that are put off, or fit no message, are those of this reader until [`Self::give_back`].
+    pub(crate) fn lend(&mut self, (pending, too_long): Lent<P>) {
+        (self.pending, self.too_long) = (pending, too_long);
     }
 
-    pub(crate) fn give_back(&mut self) -> Option<Box<Pending<P>>> {
-        self.pending.take().filter(|pending| !pending.is_empty())
+    pub(crate) fn give_back(&mut self) -> Lent<P> {
+        let pending = self.pending.take().filter(|pending| !pending.is_empty());
+        (pending, self.too_long.take().filter(|too_long| !too_long.is_empty()))
     }
 
     /// What can be done of those.
@@ -190,7 +194,12 @@ impl<P: IpPrefix> Window<P> {
         let mut chain = Chain { first: END, last: END, signable: None, ..chain };
         self.announced.extend(&mut chain, prefixes);
         let Sending { core, recipients, encoder, out } = sending;
-        encode_one_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
+        let fits =
+            encode_one_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
+        if let Err(TooLongChain) = fits {
+            let unfit = Unfit { too_long: &mut self.too_long, tally: &mut self.tally };
+            unfit.take_back(core, &chain, self.announced.of(&chain));
+        }
     }
 
     fn encode_one(
@@ -223,7 +232,7 @@ impl<P: IpPrefix> Window<P> {
                         Completed::Missing { is_asked } => {
                             return self.put_off(sending, chain, route, is_asked.then_some(marked));
                         }
-                        Completed::TooLong => return self.too_long(chain, *encoder, route.prefix, out),
+                        Completed::TooLong => return self.leave_out(sending, chain, route.prefix),
                     }
                 }
             }
@@ -233,7 +242,7 @@ impl<P: IpPrefix> Window<P> {
             true => Ok(0),
             false => announce(*encoder, &self.secured, (chain, prepared.next_hop), route.prefix, out),
         };
-        let Ok(messages) = sent else { return self.too_long(chain, *encoder, route.prefix, out) };
+        let Ok(messages) = sent else { return self.leave_out(sending, chain, route.prefix) };
         if prepared.named == ExportedNextHop::Ourselves {
             out.note_own_next_hops(start);
         }
@@ -248,9 +257,10 @@ impl<P: IpPrefix> Window<P> {
     }
 
     /// What cannot be said must not leave the old route standing. Its signatures are not left out to make it fit (section 4.1).
-    fn too_long(&mut self, chain: &Chain, encoder: UpdateEncoder, prefix: P, out: &mut Outgoing) {
-        // As where there are no signatures: what replaces it takes it off again.
-        self.tally.announce(chain.member, 1);
+    fn leave_out(&mut self, sending: &mut Sending<'_, '_>, chain: &Chain, prefix: P) {
+        let Sending { core, encoder, out, .. } = sending;
+        let encoder = *encoder;
+        Unfit { too_long: &mut self.too_long, tally: &mut self.tally }.note(core, chain, prefix);
         out.too_long += 1;
         match chain.identifier {
             None => withdraw(encoder, std::iter::once(prefix), out),

@@ -84,6 +84,7 @@ impl Pipeline {
             unacknowledged: 0,
             patience: 0,
             refresh: [false; 2],
+            is_too_long_told: false,
             orf,
         };
         if let Some(peer) = &mut self.peers[index.index()] {

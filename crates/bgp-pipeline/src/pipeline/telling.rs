@@ -28,6 +28,14 @@ impl Pipeline {
         for (peers, family) in std::mem::take(&mut self.streams.ended) {
             peers.iter().for_each(|peer| self.report_announced(peer, family));
         }
+        for (peers, prefix) in std::mem::take(&mut self.streams.unfit) {
+            for peer in peers.iter() {
+                let session = self.session_mut(peer);
+                if session.is_some_and(|session| !std::mem::replace(&mut session.is_too_long_told, true)) {
+                    self.events.push_back(Event::RouteTooLong { peer, prefix });
+                }
+            }
+        }
         if !self.streams.applied.is_empty() {
             // What was sent before is of no interest any more.
             self.count_paths();

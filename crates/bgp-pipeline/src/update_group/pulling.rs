@@ -44,11 +44,13 @@ impl Streams {
         let mut ledger = self.ledger.take();
         encoding.others = self.others(id);
         let stream = self.get_mut(id)?;
-        let ended = stream.fill(id.lane(), tables, encoding, (&mut outgoing, ledger.as_mut()), members);
+        let (ended, unfit) =
+            stream.fill(id.lane(), tables, encoding, (&mut outgoing, ledger.as_mut()), members);
         let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member));
         let applied = stream.ends_change();
         (self.outgoing, self.ledger) = (outgoing, ledger);
         self.ended.extend(ended);
+        self.unfit.extend(unfit);
         self.applied.extend(applied);
         self.merge(id, ends, members);
         messages

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use bytes::Bytes;
+use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
 use crate::{
     PeerIndex,
     adj_rib_out::{Outgoing, Recipients, Run, Tally},
+    core::Core,
     cursor::{Advance, Cursor, Encoding, WalkKind},
     export::Group,
     journal::JournalEntry,
@@ -52,6 +54,9 @@ pub(crate) struct Stream {
 
 /// Dumps that came to their end: to be reported for all members.
 pub(crate) type Ended = (PeerSet, usize);
+
+/// Members that a route fits no message for, and such a route.
+pub(crate) type Unfit = (PeerSet, Prefix);
 
 impl Stream {
     /// For members that have been told nothing.
@@ -170,6 +175,17 @@ impl Stream {
         }
     }
 
+    /// Whether its members are not told of a path, as it fits no message.
+    pub(crate) fn is_too_long(&self, core: &Core, prefix: Prefix, path: Path) -> bool {
+        let is_identified = |family: usize| self.group.export.paths[family] != 0;
+        let identifier =
+            |family| if is_identified(family) { core.sources.get(path.source).identifier } else { 0 };
+        match prefix {
+            Prefix::V4(prefix) => self.v4.is_too_long(Identified { identifier: identifier(0), prefix }),
+            Prefix::V6(prefix) => self.v6.is_too_long(Identified { identifier: identifier(1), prefix }),
+        }
+    }
+
     /// Whether walks wait from now on; whether that is new.
     pub(crate) fn block(&mut self, blocked: bool) -> bool {
         self.v4.block(blocked) | self.v6.block(blocked)
@@ -241,7 +257,7 @@ impl Stream {
         encoding: &mut Encoding<'_>,
         (out, ledger): (&mut Outgoing, Option<&mut Ledger>),
         members: &mut [Option<Member>],
-    ) -> Option<Ended> {
+    ) -> (Option<Ended>, Option<Unfit>) {
         out.clear();
         let [with_v4, with_v6] = self.group.export.families;
         let (current, previous) = (&*self.group, &*self.previous);
@@ -257,14 +273,12 @@ impl Stream {
         if with_v6 && advance == Advance::Idle {
             (family, advance) = (1, tables.1.advance(&mut self.v6, &recipients, encoding, out));
         }
-        self.count(
-            family,
-            if family == 0 { &mut tables.0.window.tally } else { &mut tables.1.window.tally },
-            members,
-        );
+        let tally = if family == 0 { &mut tables.0.window.tally } else { &mut tables.1.window.tally };
+        let unfit = tally.too_long.take().map(|prefix| (self.members.clone(), prefix));
+        self.count(family, tally, members);
         self.enqueue(family == 0, out, ledger);
         let has_all = matches!(advance, Advance::Synced { end_of_rib: true, .. });
-        has_all.then(|| (self.members.clone(), family))
+        (has_all.then(|| (self.members.clone(), family)), unfit)
     }
 
     fn count(&mut self, family: usize, tally: &mut Tally, members: &mut [Option<Member>]) {

@@ -167,4 +167,17 @@ fn what_fits_no_message_is_withheld_and_says_so() {
     assert!(shown(&mut pipeline, to, NeighborView::Advertised).is_empty());
     let kept = shown(&mut pipeline, to, NeighborView::Withheld);
     assert_eq!((kept.len(), &kept[0].1.state), (1, &PathState::Withheld(Withheld::TooLong)));
+    let counted = |pipeline: &mut Pipeline| {
+        let sent = pipeline.sent_to(prefix("192.0.2.0/24")).len();
+        (sent, pipeline.counts(to, Family::IPV4_UNICAST).announced)
+    };
+    assert_eq!(counted(&mut pipeline), (0, 0));
+    // Again, as the next process would be told, and in its place one that fits.
+    pipeline.route_refresh(to, Family::IPV4_UNICAST);
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!(counted(&mut pipeline), (0, 0));
+    let short = announcement(&attributes(1, &[7]), &[prefix("192.0.2.0/24")]);
+    pipeline.update(from, &short).expect("taken");
+    settle(&mut pipeline, &mut sinks);
+    assert_eq!((counted(&mut pipeline), sinks[0].1.routes.len()), ((1, 1), 1));
 }

@@ -1,5 +1,7 @@
 //! Paths that fit no message (RFC 8205 section 4.1).
 
+use holdfast_bgp_pipeline::{Event, NeighborView, PathState, Withheld};
+
 use super::*;
 
 /// A path of peer 1 with a signature of so many octets.
@@ -42,9 +44,56 @@ fn a_path_that_fits_no_message_is_withdrawn_and_never_stripped() {
         ] {
             router.receive(from, &long_path(octets), P);
             assert_eq!(message(&mut router, to), expected);
-            assert_eq!((router.pipeline.too_long(), router.announced(to)), (too_long, 1));
+            let announced = usize::from(expected.is_some());
+            assert_eq!((router.pipeline.too_long(), router.announced(to)), (too_long, announced));
         }
     }
+}
+
+/// Which routes a peer is told of, by what an operator may ask: of the prefix, of the peer, and by the counter.
+fn shown(router: &mut Router, to: PeerIndex) -> (bool, Vec<PathState>, usize) {
+    let is_sent = router.pipeline.sent_to(prefix(P)).iter().any(|sent| sent.peer == to);
+    let withheld = NeighborView::Withheld;
+    let session = router.pipeline.shown_session(to, withheld).expect("it is up");
+    let page = router.pipeline.neighbor_routes(session, withheld, Family::IPV4_UNICAST, None, 9);
+    let states = page.expect("it is up").routes.into_iter().map(|(_, view)| view.state);
+    (is_sent, states.collect(), router.announced(to))
+}
+
+#[test]
+fn a_path_that_fits_no_message_is_shown_as_withheld_for_that() {
+    let mut router = Router::new();
+    let from = router.up(1);
+    let (to, other) = (up(&mut router, 2, MAX_LEN), up(&mut router, 3, MAX_LEN));
+    let told = |router: &mut Router| {
+        let events = std::iter::from_fn(|| router.pipeline.poll_event());
+        events.filter(|event| matches!(event, Event::RouteTooLong { .. })).collect::<Vec<_>>()
+    };
+    let withheld = || (false, vec![PathState::Withheld(Withheld::TooLong)], 0);
+    router.receive(from, &long_path(4000), P);
+    router.settle();
+    assert!(!router.has(to, P) && !router.has(other, P));
+    assert_eq!((shown(&mut router, to), shown(&mut router, other)), (withheld(), withheld()));
+    let mut expected: Vec<_> =
+        [to, other].into_iter().map(|peer| Event::RouteTooLong { peer, prefix: prefix(P) }).collect();
+    assert_eq!(told(&mut router), std::mem::take(&mut expected));
+    // Another that is too long, and everything once more.
+    router.receive(from, &long_path(4001), P);
+    router.settle();
+    router.pipeline.route_refresh(to, Family::IPV4_UNICAST);
+    router.settle();
+    assert_eq!((shown(&mut router, to), told(&mut router)), (withheld(), expected), "said once");
+    // One that fits takes its place, and goes.
+    router.receive(from, &long_path(100), P);
+    router.settle();
+    assert!(router.has(to, P));
+    assert_eq!(shown(&mut router, to), (true, vec![], 1));
+    router.receive(from, &long_path(4000), P);
+    router.settle();
+    assert_eq!((router.has(to, P), shown(&mut router, to)), (false, withheld()));
+    router.withdraw(from, P);
+    router.settle();
+    assert_eq!((shown(&mut router, to), router.announced(other)), ((false, vec![], 0), 0));
 }
 
 #[test]
