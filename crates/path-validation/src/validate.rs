@@ -127,7 +127,7 @@ impl Validator {
         (verdict, work)
     }
 
-    /// Octets that the memory of good signatures takes, full or not.
+    /// Octets that the memory of good signatures takes.
     pub fn memory(&self) -> usize {
         self.verified.as_ref().map_or(0, VerifiedSignatures::memory)
     }

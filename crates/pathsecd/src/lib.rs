@@ -64,7 +64,7 @@ pub static PROCESS: Process = Process {
     clears: &[],
 };
 
-/// Good signatures that are remembered, 16 octets each: what 250,000 paths of four hops have.
+/// Good signatures that are remembered at most, 20 to 40 octets each: what 250,000 paths of four hops have.
 const REMEMBERED: usize = 1_000_000;
 
 /// The life of the process: until SIGTERM, or the end of the keeper.

@@ -23,7 +23,7 @@ static JOBS: Metric =
     Metric::gauge("holdfast_pathsec_jobs_under_way", "Paths that were taken and have no verdict yet");
 static MEMORY: Metric = Metric::gauge(
     "holdfast_pathsec_memory_octets",
-    "Octets of the table of keys, and of the memory of good signatures when that is full",
+    "Octets of the table of keys, and of the memory of good signatures",
 );
 static EPOCH: Metric = Metric::counter("holdfast_pathsec_epoch", "Changes of the table of keys");
 static PRIVATE_KEYS: Metric =

@@ -144,7 +144,7 @@ impl Workers {
         self.jobs.get()
     }
 
-    /// Octets of the memory of good signatures, when it is full.
+    /// Octets of the memory of good signatures.
     pub(crate) fn memory(&self) -> usize {
         self.bench.validator.memory()
     }

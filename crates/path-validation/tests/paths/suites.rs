@@ -148,21 +148,6 @@ fn what_a_verdict_has_cost_is_said_beside_it() {
     assert_eq!(judge(TARGET, &no_keys).1, Work::default(), "a key that is not there costs no signature");
 }
 
-#[test]
-fn room_for_signatures_takes_no_memory_before_they_are_there() {
-    let resident = || {
-        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-        let pages = statm.split(' ').nth(1).expect("a field").parse::<usize>().expect("a number");
-        pages * 4096
-    };
-    let before = resident();
-    let room = VerifiedSignatures::new(64 << 20, [5, 6]);
-    assert!((1 << 30..(1 << 30) + 4096).contains(&room.memory()), "16 octets each");
-    // Other tests take memory meanwhile.
-    let more = resident().saturating_sub(before);
-    assert!(more < 256 << 20, "{more} octets");
-}
-
 /// Suites that digest and take all alike, and of which one has no good signatures at all.
 struct Same {
     id: u8,
