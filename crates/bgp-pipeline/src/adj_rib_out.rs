@@ -222,7 +222,8 @@ impl<P: IpPrefix> Window<P> {
             alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
         }
         // What fitted no message was not announced.
-        let was_too_long = self.was_too_long(recipients.route(core, prefix, new.source));
+        let was_too_long =
+            self.too_long.is_some() && self.was_too_long(recipients.route(core, prefix, new.source));
         let was = was.filter(|_| !was_too_long);
         match (was, now) {
             (None, None) if before == Before::Unknown => {

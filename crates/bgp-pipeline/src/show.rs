@@ -223,7 +223,7 @@ impl Core {
             is_stale: !source.is_alive(),
             is_accepted,
             states: self.classes.get(self.sets.class(path.set)).states,
-            signatures: self.signature_view(path.source, prefix),
+            signatures: self.signature_view(path.source, prefix, path.set),
             is_best: path.is_best(),
             state,
         }

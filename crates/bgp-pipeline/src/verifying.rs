@@ -14,7 +14,7 @@ use std::time::Instant;
 use holdfast_bgp_wire::attribute::code;
 use holdfast_bgpsec_wire::Ski;
 use holdfast_policy::PathSecurity;
-use holdfast_types::{Asn, IpPrefix, Prefix};
+use holdfast_types::{Asn, Family, IpPrefix, Prefix};
 
 use crate::{
     Event, PeerIndex, Pipeline,
@@ -600,9 +600,31 @@ impl Pipeline {
 }
 
 impl Core {
-    /// What is known of the signatures of a path, for display.
-    pub(crate) fn signature_view(&self, source: SourceId, prefix: Prefix) -> Option<SignatureView> {
-        let route = self.signatures.routes.get(RouteKey::new(source, prefix))?;
+    /// Whether the session that brought a set has agreed on signatures, which are verified.
+    fn may_be_signed(&self, prefix: Prefix, set: SetId) -> bool {
+        let class = self.classes.get(self.sets.class(set));
+        let is_verified = class.ingress.validation.is_some_and(|rule| rule.signatures.is_some());
+        let family = match prefix {
+            Prefix::V4(_) => Family::IPV4_UNICAST,
+            Prefix::V6(_) => Family::IPV6_UNICAST,
+        };
+        let secured = class.rules.and_then(|rules| rules.bgpsec);
+        is_verified && secured.is_some_and(|secured| secured.families.of(family))
+    }
+
+    /// What is known of the signatures of a path, for display; [`PathSecurity::Unsigned`] where it came without, and might have
+    /// had some.
+    pub(crate) fn signature_view(
+        &self,
+        source: SourceId,
+        prefix: Prefix,
+        set: SetId,
+    ) -> Option<SignatureView> {
+        let Some(route) = self.signatures.routes.get(RouteKey::new(source, prefix)) else {
+            let unsigned =
+                SignatureView { state: PathSecurity::Unsigned, fault: None, at: None, is_pending: false };
+            return self.may_be_signed(prefix, set).then_some(unsigned);
+        };
         let fault = route.fault.as_deref().copied();
         Some(SignatureView {
             state: route.state(),

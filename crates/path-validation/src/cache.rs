@@ -153,6 +153,9 @@ mod tests {
             assert!(memory.memory() <= 42 * MOST, "{}", memory.memory());
         }
         assert!(once.iter().rev().take(MOST / 4).all(|fingerprint| memory.has(*fingerprint)));
-        assert!(!once.iter().take(MOST).any(|fingerprint| memory.has(*fingerprint)), "what was used long ago");
+        assert!(
+            !once.iter().take(MOST).any(|fingerprint| memory.has(*fingerprint)),
+            "what was used long ago"
+        );
     }
 }

@@ -547,3 +547,20 @@ fn what_others_are_told_is_not_final_before_the_first_verdicts_and_for_two_secon
         assert!(pipeline.is_settled());
     }
 }
+
+#[test]
+fn a_route_without_signatures_of_a_peer_that_signs_is_shown_as_unsigned() {
+    let (mut pipeline, now) = (checked(always()), Instant::now());
+    pipeline.set_now(now);
+    let signs = up_secured(&mut pipeline, 1, BgpsecValidation::Log);
+    let plain = up(&mut pipeline, 2);
+    for (peer, n) in [(signs, 1), (plain, 2)] {
+        pipeline.update(peer, &announcement_by(n, &[Asn(7), asn(n)], prefix(P))).expect("taken");
+    }
+    let paths = pipeline.explain(prefix(P));
+    let states: Vec<_> =
+        paths.iter().map(|path| (path.peer, path.signatures.as_ref().map(|view| view.state))).collect();
+    assert!(states.contains(&(Some(signs), Some(PathSecurity::Unsigned))), "{states:?}");
+    assert!(states.contains(&(Some(plain), None)), "{states:?}");
+    assert!(paths.iter().flat_map(|path| &path.signatures).all(|view| !view.is_pending && view.at.is_none()));
+}

@@ -58,7 +58,7 @@ fn sent_to(SentTo { peer, signed, why, .. }: &SentTo) -> Value {
 fn path_json(path: &Path) -> Value {
     let link = if path.external { "external" } else { "internal" };
     let mut value = json!({
-        "aspath": as_path(&path.as_path),
+        "aspath": as_path(&path.as_path, empty_path(path)),
         "origin": origin_word(&path.origin),
         "valid": path.valid,
         "nexthops": next_hops(path),
@@ -138,8 +138,20 @@ fn optional_members(path: &Path) -> [(&'static str, Value); 20] {
     ]
 }
 
-/// FRR's form of an AS path, from text as `(64512) 65001 65002 {65003,65004}`.
-fn as_path(text: &str) -> Value {
+/// What stands for an AS path in which no AS counts: it starts inside our AS, or its ASs have left themselves out of it (RFC 8205
+/// section 3.1).
+fn empty_path(path: &Path) -> &'static str {
+    match &path.bgpsec {
+        Some(bgpsec) if bgpsec.state != UNSIGNED => "pCount 0",
+        Some(_) | None => "Local",
+    }
+}
+
+/// The state of a path that came without signatures.
+const UNSIGNED: &str = "unsigned";
+
+/// FRR's form of an AS path, from text as `(64512) 65001 65002 {65003,65004}`; `empty` stands for one without an AS.
+fn as_path(text: &str, empty: &str) -> Value {
     const SEQUENCE: &str = "as-sequence";
     let mut segments: Vec<Value> = Vec::new();
     let mut length = 0;
@@ -162,7 +174,7 @@ fn as_path(text: &str) -> Value {
             _ => SEQUENCE,
         };
     }
-    let string = if text.is_empty() { "Local" } else { text };
+    let string = if text.is_empty() { empty } else { text };
     json!({ "string": string, "segments": segments, "length": length })
 }
 
@@ -191,7 +203,7 @@ fn write(prefix: &Prefix, found: &Paths, out: &mut dyn Write) -> io::Result<()> 
 }
 
 fn write_path(path: &Path, out: &mut dyn Write) -> io::Result<()> {
-    let as_path = if path.as_path.is_empty() { "Local" } else { &path.as_path };
+    let as_path = if path.as_path.is_empty() { empty_path(path) } else { &path.as_path };
     writeln!(out, "\n{} {as_path}", flags(path))?;
     let (address, router_id) = (or_dash(&path.peer_address), or_dash(&path.peer_router_id));
     let id = path.path_id.map(|id| format!(", path id {id}")).unwrap_or_default();
@@ -273,6 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn a_path_whose_as_does_not_count_is_not_local() {
+        let signed = |state: &str| {
+            let bgpsec = Some(PathSignatures { state: state.to_owned(), ..PathSignatures::default() });
+            Path { bgpsec, ..Path::default() }
+        };
+        for (path, expected) in [
+            (Path::default(), "Local"),
+            (signed("unsigned"), "Local"),
+            (signed("unverified"), "pCount 0"),
+            (signed("valid"), "pCount 0"),
+        ] {
+            let mut out = Vec::new();
+            write_path(&path, &mut out).expect("memory");
+            let text = String::from_utf8(out).expect("text");
+            assert!(text.lines().any(|line| line.ends_with(expected)), "{text}");
+            assert_eq!(path_json(&path)["aspath"]["string"], expected);
+        }
+    }
+
+    #[test]
     fn segments_of_a_path_are_told_apart() {
         let table = [
             ("", json!({ "string": "Local", "segments": [], "length": 0 })),
@@ -294,7 +326,7 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            assert_eq!(as_path(text), expected, "{text}");
+            assert_eq!(as_path(text, "Local"), expected, "{text}");
         }
     }
 }
