@@ -14,6 +14,7 @@ pub mod capture;
 pub mod churn;
 mod failures;
 pub mod judge;
+pub mod members;
 pub mod phases;
 mod pressure;
 mod process;

@@ -12,6 +12,7 @@ pub mod drill;
 pub mod interop;
 pub mod kernel;
 pub mod keys;
+pub mod members;
 pub mod netns;
 pub mod peers;
 pub mod recipe;

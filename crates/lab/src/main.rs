@@ -4,6 +4,7 @@
 //! `holdfast-lab drill bfd`: deaths, hangs and upgrades of bfd, judged by stock routers.
 //! `holdfast-lab drill store`, `drill gate`: failures of a store and of the gate, judged by captures at stock routers.
 //! `holdfast-lab drill keeper`, `drill container`: deaths of a whole router or its host, under sessions that go on.
+//! `holdfast-lab drill members`: a route server with hundreds of members, judged by them.
 //! `holdfast-lab scale`: a big configuration, on the standard output.
 
 mod demo;
@@ -14,7 +15,7 @@ use std::{fmt::Display, process::ExitCode};
 use clap::{Parser, Subcommand};
 use holdfast_lab::{
     drill::{
-        self, Options, bfd, bgpsec,
+        self, Options, bfd, bgpsec, members,
         replication::{self, Kind},
         standby,
     },
@@ -62,6 +63,8 @@ enum Drill {
     Bgpsec(bgpsec::Options),
     /// Deaths, hangs and upgrades of bfd, under sessions with stock routers that must not notice.
     Bfd(bfd::Options),
+    /// Deaths, reloads and upgrades of a route server with hundreds of members, none of whom may lose a session or a route.
+    Members(members::Options),
     /// Failures of a store: nothing leaves that it does not have, and no peer notices.
     Store(replication::Options),
     /// Failures of what holds segments, and ends of connections whose segments are held.
@@ -82,6 +85,9 @@ fn main() -> ExitCode {
             drill(options.json, || bgpsec::bgpsec(&options), |report| report.ok)
         }
         Command::Drill(Drill::Bfd(options)) => drill(options.json, || bfd::bfd(&options), |report| report.ok),
+        Command::Drill(Drill::Members(options)) => {
+            drill(options.json, || members::members(&options), |report| report.ok)
+        }
         Command::Drill(Drill::Store(options)) => replicated(Kind::Store, &options),
         Command::Drill(Drill::Gate(options)) => replicated(Kind::Gate, &options),
         Command::Drill(Drill::Keeper(options)) => taken_over(standby::Kind::Keeper, &options),

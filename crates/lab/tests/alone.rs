@@ -5,6 +5,7 @@ mod bfd_deaths;
 mod bfd_hostile;
 mod hostile;
 mod kills;
+mod members;
 mod nonstop;
 mod sandbox;
 mod tables;
