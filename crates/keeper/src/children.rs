@@ -4,11 +4,13 @@ use std::{
     collections::BTreeMap,
     os::fd::OwnedFd,
     process::{Command, Stdio},
+    rc::Rc,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
 use holdfast_process::{Binary, OLD_TRANSPORT, formats::Formats};
+use holdfast_sys::memory::ForeignMemory;
 use holdfast_xrl::Channel;
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType},
@@ -102,6 +104,10 @@ pub(crate) struct Child {
     pub(crate) reason: String,
     /// It is about to end because it is hung.
     pub(crate) hung: bool,
+    /// And was busy before.
+    pub(crate) was_busy: bool,
+    /// Where it counts the work that it has finished.
+    pub(crate) page: Option<Rc<ForeignMemory>>,
     /// Microseconds that its longest turn has taken, as it has said.
     pub(crate) longest_turn: u64,
 }
@@ -127,6 +133,8 @@ pub(crate) struct Record {
     pub(crate) last_end: String,
     /// How many of them were ended because they were hung.
     pub(crate) hung: u32,
+    /// The last of them was ended because it was hung, and was busy before.
+    pub(crate) was_busy: bool,
 }
 
 /// The living by process id, and the record of each name.
@@ -151,6 +159,7 @@ impl Children {
                 let record = self.records.entry(child.called().to_owned()).or_default();
                 record.deaths += 1;
                 record.hung += u32::from(child.hung);
+                record.was_busy = child.was_busy;
                 record.last_exit.clone_from(&ended);
                 kind(status, child.hung).clone_into(&mut record.last_end);
                 return Some((child, pid, ended));

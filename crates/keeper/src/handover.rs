@@ -106,6 +106,7 @@ impl Handed {
                 error!(event = "descriptor-closed", owner = kept.owner, key = kept.key, "closed: too many");
             }
         }
+        keeper.pids().into_iter().for_each(|pid| keeper.find_page(pid));
         keeper.follow_outputs()?;
         if let Some(limit) = self.state.hang_limit_milliseconds {
             keeper.limit_hangs(Duration::from_millis(limit));
@@ -116,8 +117,8 @@ impl Handed {
 }
 
 fn remembered(record: api::Record) -> (String, Record) {
-    let api::Record { name, restarts, last_exit, last_end, hung } = record;
-    (name, Record { deaths: restarts, last_exit, last_end, hung })
+    let api::Record { name, restarts, last_exit, last_end, hung, busy: was_busy } = record;
+    (name, Record { deaths: restarts, last_exit, last_end, hung, was_busy })
 }
 
 impl Keeper {
@@ -213,6 +214,7 @@ impl Keeper {
             last_exit: record.last_exit.clone(),
             last_end: record.last_end.clone(),
             hung: record.hung,
+            busy: record.was_busy,
         };
         let state = api::State {
             format: KEEPER_STATE,

@@ -4,6 +4,9 @@
 //! A process answers from its event loop, so it answers while that turns. Time counts against it only where it could have
 //! answered: the asker was on time, and the process was neither waiting for a processor nor throttled. One process is ended at a
 //! time: what makes one hang may make others seem to, and each needs the rest to come back.
+//!
+//! A process that does not answer and finishes work meanwhile is *busy*. It counts that work itself
+//! ([`holdfast_process::progress`]), and may lie: it has longer than others, but not for ever.
 
 use std::{
     collections::BTreeMap,
@@ -19,6 +22,8 @@ const TURNS: u32 = 8;
 /// So many times the limit has a process that is being born or about to end, and one that waits where no signal reaches it.
 /// A birth takes long on a slow machine; but a process that was stopped is not slow, and has the limit alone.
 const PATIENCE: u32 = 10;
+/// So long a process may be busy, or shorter: as long as those wait who wait for it.
+const MOST_BUSY: Duration = Duration::from_secs(60);
 /// It is replaced first: it starts all others again.
 const FIRST: &str = "manager";
 
@@ -47,6 +52,17 @@ pub(crate) struct Sample {
     pub(crate) queued: Duration,
     /// How long its cgroup was throttled.
     pub(crate) throttled: Duration,
+    /// What it says itself; `None`: nothing.
+    pub(crate) said: Option<Said>,
+}
+
+/// What a process says of itself, without answering.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Units of work that it has finished.
+    pub(crate) finished: u64,
+    /// How long those wait at most who wait for it, if there are any.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Sample {
@@ -56,6 +72,7 @@ impl Sample {
         ran: Duration::ZERO,
         queued: Duration::ZERO,
         throttled: Duration::ZERO,
+        said: None,
     };
 
     /// How much of the time since `before` it could have used to answer.
@@ -69,6 +86,18 @@ impl Sample {
             Doing::Ended => Duration::ZERO,
         }
     }
+
+    /// Whether it has finished work since `before`.
+    fn has_got_on(&self, before: &Self) -> bool {
+        let finished = |sample: &Self| sample.said.map(|said| said.finished);
+        finished(self) > finished(before)
+    }
+
+    /// For how long it may be busy.
+    fn most_busy(&self) -> Duration {
+        let patience = self.said.and_then(|said| said.patience);
+        patience.map_or(MOST_BUSY, |patience| patience.min(MOST_BUSY))
+    }
 }
 
 /// A process that is to be ended.
@@ -78,6 +107,18 @@ pub(crate) struct Hung {
     /// How long it could have answered.
     pub(crate) silent: Duration,
     pub(crate) doing: Doing,
+    /// It was busy meanwhile.
+    pub(crate) was_busy: bool,
+}
+
+/// A process that has become busy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Busy {
+    pub(crate) pid: u32,
+    /// How long it could have answered so far.
+    pub(crate) silent: Duration,
+    /// And how long it may be busy.
+    pub(crate) most: Duration,
 }
 
 /// What is to be done in a turn.
@@ -85,6 +126,8 @@ pub(crate) struct Hung {
 pub(crate) struct Turn {
     /// Who is asked.
     pub(crate) ask: Vec<u32>,
+    /// Who has become busy.
+    pub(crate) busy: Vec<Busy>,
     pub(crate) end: Option<Hung>,
 }
 
@@ -123,8 +166,12 @@ enum Stage {
 #[derive(Debug, Default)]
 struct Silence {
     counted: Duration,
+    /// Of that, the end in which it has finished nothing.
+    idle: Duration,
     /// Of that, the end in which it was stopped whenever it was looked at.
     stopped: Duration,
+    /// It was silent for its limit, and had finished work in that time.
+    is_busy: bool,
     /// At the last turn that found it silent.
     sample: Option<Sample>,
 }
@@ -195,6 +242,12 @@ impl Hangs {
         self.replacing.take_if(|replacing| replacing.name == life.name);
     }
 
+    /// For how long a process has not answered that is busy.
+    pub(crate) fn busy(&self, pid: u32) -> Option<Duration> {
+        let silence = self.lives.get(&pid)?.silence.as_ref()?;
+        silence.is_busy.then_some(silence.counted)
+    }
+
     /// Its channel has closed: there will be no answer.
     pub(crate) fn left(&mut self, pid: u32) {
         if let Some(life) = self.lives.get_mut(&pid)
@@ -210,13 +263,24 @@ impl Hangs {
             return Turn::default();
         }
         let elapsed = self.last_turn.replace(now).map(|last| now.saturating_duration_since(last));
-        let mut ask = Vec::new();
+        let (mut ask, mut busy) = (Vec::new(), Vec::new());
         for (&pid, life) in &mut self.lives {
-            let interval = life.limit(self.limit) / TURNS;
+            let limit = life.limit(self.limit);
+            let interval = limit / TURNS;
             // Whatever kept the asker from running may have kept this one from it, too: it begins anew.
             let elapsed = elapsed.filter(|elapsed| *elapsed < 2 * interval);
             match &mut life.silence {
-                Some(silence) => silence.goes_on(elapsed, look(pid, &life.name)),
+                Some(silence) => {
+                    let sample = look(pid, &life.name);
+                    silence.goes_on(elapsed, sample);
+                    // One with a limit of its own has neighbours that do not wait any longer.
+                    let may_be = life.own.is_none() && life.stage == Stage::Serving;
+                    if may_be && silence.counted >= limit && silence.idle < limit && !silence.is_busy {
+                        silence.is_busy = true;
+                        let most = sample.most_busy().max(limit);
+                        busy.push(Busy { pid, silent: silence.counted, most });
+                    }
+                }
                 // The turns are those of another one, with a shorter limit.
                 None if life.asked.is_some_and(|asked| now < asked + interval) => {}
                 None => {
@@ -225,7 +289,7 @@ impl Hangs {
                 }
             }
         }
-        Turn { ask, end: self.next_hung(now) }
+        Turn { ask, busy, end: self.next_hung(now) }
     }
 
     fn next_hung(&mut self, now: Instant) -> Option<Hung> {
@@ -236,9 +300,10 @@ impl Hangs {
         }
         let hung = self.lives.iter_mut().filter_map(|(pid, life)| {
             let silence = life.silence.as_ref()?;
-            let doing = silence.sample?.doing;
-            let hung = Hung { pid: *pid, silent: silence.counted, doing };
-            life.is_hung(self.limit, silence, doing).then_some((life, hung))
+            let sample = silence.sample?;
+            let (silent, was_busy) = (silence.counted, silence.is_busy);
+            let hung = Hung { pid: *pid, silent, doing: sample.doing, was_busy };
+            life.is_hung(self.limit, silence, &sample).then_some((life, hung))
         });
         let (life, hung) = hung.max_by_key(|(life, hung)| (life.name == FIRST, hung.silent))?;
         life.stage = Stage::Killed;
@@ -254,18 +319,23 @@ impl Life {
     }
 
     /// Whether it has been silent for longer than it may be. Never where nothing more can be done about it.
-    fn is_hung(&self, router: Duration, silence: &Silence, doing: Doing) -> bool {
+    fn is_hung(&self, router: Duration, silence: &Silence, sample: &Sample) -> bool {
         let limit = self.limit(router);
         if limit.is_zero() {
             return false;
         }
         // A birth takes as long as that of others.
         let patience = limit.max(router) * PATIENCE;
-        match (self.stage, doing) {
+        let idle = if self.own.is_none() { silence.idle } else { silence.counted };
+        let most_busy = sample.most_busy();
+        match (self.stage, sample.doing) {
             (Stage::Killed, _) | (_, Doing::Ended) => false,
-            (Stage::Serving, Doing::Running | Doing::Waiting | Doing::Stopped) => silence.counted >= limit,
+            (Stage::Serving, Doing::Running | Doing::Waiting | Doing::Stopped) => {
+                idle >= limit || silence.counted >= most_busy.max(limit)
+            }
             (Stage::Starting | Stage::Leaving, _) | (_, Doing::Uninterruptible) => {
-                silence.counted >= patience || silence.stopped >= limit.max(router)
+                let is_idle = idle >= patience || silence.stopped >= limit.max(router);
+                is_idle || silence.counted >= most_busy.max(patience)
             }
         }
     }
@@ -279,6 +349,10 @@ impl Silence {
             _ => None,
         };
         self.counted = more.map_or(Duration::ZERO, |(more, _)| self.counted + more);
+        self.idle = match (more, self.sample) {
+            (Some((more, _)), Some(before)) if !sample.has_got_on(&before) => self.idle + more,
+            _ => Duration::ZERO,
+        };
         self.stopped = match more {
             Some((more, Doing::Stopped)) if sample.doing == Doing::Stopped => self.stopped + more,
             _ => Duration::ZERO,
@@ -303,12 +377,15 @@ mod tests {
         now: Instant,
         /// What the kernel says of everybody who is silent.
         sample: Sample,
+        /// Who has become busy so far.
+        busy: Vec<Busy>,
     }
 
     impl Scene {
         /// All of them have answered once.
         fn new() -> Self {
-            let mut scene = Self { hangs: Hangs::new(DEFAULT_LIMIT), now: Instant::now(), sample: SLEEPING };
+            let hangs = Hangs::new(DEFAULT_LIMIT);
+            let mut scene = Self { hangs, now: Instant::now(), sample: SLEEPING, busy: Vec::new() };
             for (pid, name) in [(MANAGER, "manager"), (FEA, "fea"), (BGP, "bgp")] {
                 scene.hangs.born(pid, name, None);
                 scene.hangs.answered(pid);
@@ -319,7 +396,8 @@ mod tests {
         /// A turn that comes so long after the last one; who is not `silent` answers at once.
         fn turn(&mut self, after: Duration, silent: &[u32]) -> Option<Hung> {
             self.now += after;
-            let Turn { ask, end } = self.hangs.turn(self.now, |_, _| self.sample);
+            let Turn { ask, busy, end } = self.hangs.turn(self.now, |_, _| self.sample);
+            self.busy.extend(busy);
             ask.into_iter().filter(|pid| !silent.contains(pid)).for_each(|pid| self.hangs.answered(pid));
             end
         }
@@ -536,6 +614,93 @@ mod tests {
         let mut scene = Scene::new();
         scene.sample.doing = Doing::Ended;
         assert_eq!(scene.until_ended(&[BGP], seconds(60)), None);
+    }
+
+    /// Turns in which everybody who is silent finishes a unit as it is said, until one is ended; how long that took.
+    fn until_ended_busy(
+        scene: &mut Scene,
+        silent: &[u32],
+        patience: Option<Duration>,
+        finishes: impl Fn(Duration) -> bool,
+    ) -> Option<(Hung, Duration)> {
+        let begin = scene.now;
+        let mut finished = 0;
+        while scene.now - begin < seconds(200) {
+            finished += u64::from(finishes(scene.now - begin));
+            scene.sample.said = Some(Said { finished, patience });
+            if let Some(hung) = scene.turn(INTERVAL, silent) {
+                return Some((hung, scene.now - begin));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn who_finishes_work_and_does_not_answer_is_busy_and_has_a_minute() {
+        let mut scene = Scene::new();
+        let (hung, after) = until_ended_busy(&mut scene, &[BGP], None, |_| true).expect("ended");
+        assert_eq!((hung.pid, hung.was_busy, after), (BGP, true, MOST_BUSY + 2 * INTERVAL));
+        let busy = Busy { pid: BGP, silent: DEFAULT_LIMIT, most: MOST_BUSY };
+        assert_eq!(scene.busy, [busy], "it is said once, after the limit");
+        assert_eq!(scene.hangs.busy(BGP), Some(MOST_BUSY));
+    }
+
+    #[test]
+    fn who_is_waited_for_with_less_patience_has_no_longer_and_nobody_has_less_than_the_limit() {
+        for (patience, expected) in [(3, 3), (1, 2), (600, 60)] {
+            let mut scene = Scene::new();
+            let patience = Some(seconds(patience));
+            let (hung, after) = until_ended_busy(&mut scene, &[BGP], patience, |_| true).expect("ended");
+            assert_eq!((hung.pid, after), (BGP, seconds(expected) + 2 * INTERVAL), "{patience:?}");
+        }
+    }
+
+    #[test]
+    fn who_finishes_nothing_for_the_limit_is_hung_whatever_it_finished_before() {
+        let until = |time| move |since| since <= time;
+        let mut scene = Scene::new();
+        let (hung, after) = until_ended_busy(&mut scene, &[BGP], None, until(seconds(10))).expect("ended");
+        assert!(hung.was_busy && after >= seconds(12) && after <= seconds(13), "{after:?}");
+        // It is never busy: what it finished, it finished before it was silent for the limit, and nothing after that.
+        let mut scene = Scene::new();
+        let (hung, after) = until_ended_busy(&mut scene, &[BGP], None, until(Duration::ZERO)).expect("ended");
+        assert!(!hung.was_busy && after <= DEFAULT_LIMIT + 3 * INTERVAL, "{after:?}");
+        assert_eq!(scene.busy, []);
+    }
+
+    #[test]
+    fn who_answers_is_busy_no_more() {
+        let mut scene = Scene::new();
+        for finished in 0..40 {
+            scene.sample.said = Some(Said { finished, patience: None });
+            assert_eq!(scene.turn(INTERVAL, &[BGP]), None);
+        }
+        assert!(scene.hangs.busy(BGP).is_some());
+        scene.hangs.answered(BGP);
+        assert_eq!(scene.hangs.busy(BGP), None);
+        assert_eq!(scene.until_ended(&[], seconds(60)), None);
+    }
+
+    #[test]
+    fn who_has_a_limit_of_its_own_is_not_spared_for_being_busy() {
+        let (mut scene, interval) = scene_with_bfd();
+        let begin = scene.now;
+        for finished in 0.. {
+            scene.sample.said = Some(Said { finished, patience: None });
+            if let Some(hung) = scene.turn(interval, &[BFD]) {
+                assert_eq!((hung.pid, hung.was_busy), (BFD, false));
+                break;
+            }
+        }
+        assert_eq!((scene.now - begin, scene.busy), (OWN + 2 * interval, Vec::new()));
+    }
+
+    #[test]
+    fn a_birth_that_finishes_work_has_a_minute_too() {
+        let mut scene = Scene::new();
+        scene.hangs.born(9, "rib", None);
+        let (hung, after) = until_ended_busy(&mut scene, &[9], None, |_| true).expect("ended");
+        assert_eq!((hung.pid, after), (9, MOST_BUSY + 2 * INTERVAL));
     }
 
     /// Half a second.

@@ -243,12 +243,16 @@ impl Keeper {
             channel,
             reason: String::new(),
             hung: false,
+            was_busy: false,
+            page: None,
             longest_turn: 0,
         };
         let own = self.processes.named(name).and_then(|process| process.hang_limit);
         self.hangs.borrow_mut().born(pid, name, own);
         self.hangs_changed.notify_one();
         self.children.borrow_mut().living.insert(pid, child.clone());
+        // The keeper before may have given it one.
+        self.find_page(pid);
         Ok(child)
     }
 
@@ -280,6 +284,7 @@ impl Keeper {
                 self.store.borrow_mut().owner_died(&child.name, Instant::now());
             }
             self.hangs.borrow_mut().died(pid);
+            self.forget_page(pid);
             self.forget_output(pid);
             if child.name == "manager" {
                 warn!(event = "process-ended", process = "manager", pid, "manager ended: {ended}");
@@ -376,7 +381,8 @@ impl Keeper {
 
     /// What there is to say of a process.
     fn event(&self, pid: u32, child: &Child) -> ProcessEvent {
-        let Record { deaths, last_exit, last_end, hung } = self.children.borrow().record(child.called());
+        let Record { deaths, last_exit, last_end, hung, was_busy: _ } =
+            self.children.borrow().record(child.called());
         ProcessEvent {
             name: child.called().to_owned(),
             pid,
@@ -636,6 +642,23 @@ impl KeeperServer for Served {
         Ok(Empty {})
     }
 
+    async fn progress_page(
+        &self,
+        cx: &CallContext,
+        _: Empty,
+    ) -> Result<(api::ProgressPageReply, Vec<OwnedFd>), XrlError> {
+        let caller = cx.peer();
+        if !self.0.is_ours(&caller.role) {
+            return Err(XrlError::denied("programs of others are not busy"));
+        }
+        if !self.0.children.borrow().living.contains_key(&caller.pid) {
+            return Err(XrlError::not_found(format!("{} is no process of this router", caller.pid)));
+        }
+        let page = self.0.progress_page(caller.pid, &caller.role);
+        let (last_was_busy, page) = page.map_err(|error| XrlError::unavailable(error.to_string()))?;
+        Ok((api::ProgressPageReply { last_was_busy }, vec![page]))
+    }
+
     async fn role(&self, _: &CallContext, _: Empty) -> Result<api::RoleReply, XrlError> {
         Ok(api::RoleReply { standby: self.0.options.standby })
     }
@@ -729,8 +752,12 @@ impl KeeperServer for Served {
 
     async fn turns(&self, _: &CallContext, _: Empty) -> Result<api::TurnsReply, XrlError> {
         let children = self.0.children.borrow();
-        let longest =
-            |(&pid, child): (&u32, &Child)| api::LongestTurn { pid, microseconds: child.longest_turn };
+        let hangs = self.0.hangs.borrow();
+        let longest = |(&pid, child): (&u32, &Child)| api::LongestTurn {
+            pid,
+            microseconds: child.longest_turn,
+            busy_milliseconds: hangs.busy(pid).map_or(0, milliseconds),
+        };
         Ok(api::TurnsReply { turns: children.living.iter().map(longest).collect() })
     }
 

@@ -22,9 +22,12 @@ use holdfast_api::keeper::v1::{
     SocketRequest, SpawnRequest, State, UnlistenRequest,
 };
 use holdfast_process::{
-    ConfigReader, End, HangLimit, Network, Process, Processes, Reads, Rights, User, formats::KEEPER_STATE,
+    ConfigReader, End, HangLimit, Network, Process, Processes, Reads, Rights, User,
+    formats::KEEPER_STATE,
+    progress::{FINISHED, PATIENCE},
     spawn_task,
 };
+use holdfast_sys::memory::SharedMemory;
 use holdfast_xrl::{
     Channel, Client, ErrorKind, Node, PeerIdentity, ReplyStream,
     component::v1::{ComponentClient, ProgressRequest},
@@ -44,6 +47,11 @@ use crate::{
 const PID: u32 = 4_194_305;
 
 const FIRST_USER: u32 = 60_700;
+
+fn only(descriptors: Vec<OwnedFd>) -> OwnedFd {
+    let [one] = <[OwnedFd; 1]>::try_from(descriptors).expect("one descriptor");
+    one
+}
 
 fn descriptor() -> OwnedFd {
     File::open("/dev/null").expect("it is there").into()
@@ -189,6 +197,8 @@ async fn nothing_is_kept_for_programs_of_others() {
             keeper.attach("igp", PID, far, String::new()).expect("attached");
             let igp = KeeperClient::new(Channel::connect(near).expect("a channel"));
             let error = igp.put(put("a", Fate::Keep, 0), vec![descriptor()]).await.expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Denied);
+            let error = igp.progress_page(Empty {}).await.expect_err("it is never busy");
             assert_eq!(error.kind(), ErrorKind::Denied);
         })
         .await;
@@ -397,7 +407,10 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         bgp.put(put("session-1", Fate::Keep, 90_000), vec![descriptor()]).await.expect("kept");
         first.store.borrow_mut().owner_died("bgp", Instant::now());
         first.limit_hangs(Duration::ZERO);
-        let record = Record { deaths: 3, last_exit: "hung".into(), last_end: "hung".into(), hung: 2 };
+        let (last_exit, last_end) = ("hung".into(), "hung".into());
+        let record = Record { deaths: 3, last_exit, last_end, hung: 2, was_busy: true };
+        let (_, descriptors) = bgp.progress_page(Empty {}).await.expect("a page");
+        let mut page = SharedMemory::from_descriptor(only(descriptors)).expect("memory");
         first.children.borrow_mut().records.insert("bgp".into(), record.clone());
         let mut channels = Vec::new();
         first.release(&[PID], &mut channels).await.expect("nothing is under way");
@@ -416,6 +429,12 @@ fn one_keeper_hands_over_to_the_next_what_it_has() {
         assert_eq!(second.children.borrow().living[&PID].name, "bgp");
         assert_eq!(second.children.borrow().record("bgp"), record);
         assert_eq!(second.hangs.borrow().limit(), Duration::ZERO);
+        page.octets_mut()[0] = 7;
+        let page = second.children.borrow().living[&PID].page.clone().expect("the page that it has");
+        assert_eq!(page.load(FINISHED), 7, "the next keeper reads what the process counts");
+        let (reply, again) = bgp.progress_page(Empty {}).await.expect("a page");
+        assert!(reply.last_was_busy);
+        assert_eq!(SharedMemory::from_descriptor(only(again)).expect("memory").octets()[0], 7, "the same");
     });
 }
 
@@ -500,6 +519,9 @@ fn who_loops_is_stopped_or_waits_for_ever_is_killed_and_who_answers_is_not() {
         let looping = child(&keeper, "bgp", "while :; do :; done");
         let opening = child(&keeper, "manager", &format!("read line < {}", pipe.display()));
         let stopped = child(&keeper, "fea", "kill -STOP $$; exec sleep 600");
+        // Work that was finished once, and not again, saves nobody.
+        let (_, page) = keeper.progress_page(looping.0.id(), "bgp").expect("a page");
+        SharedMemory::from_descriptor(page).expect("memory").octets_mut()[FINISHED] = 7;
         for (mut hung, _unread) in [looping, opening, stopped] {
             let begin = Instant::now();
             let status = loop {
@@ -516,6 +538,32 @@ fn who_loops_is_stopped_or_waits_for_ever_is_killed_and_who_answers_is_not() {
         assert!(healthy.try_wait().expect("a child").is_none(), "the one that answers lives");
         healthy.kill().and_then(|()| healthy.wait()).expect("killed");
         std::fs::remove_dir_all(directory).expect("removed");
+    });
+}
+
+#[test]
+fn who_finishes_work_is_busy_until_those_lose_patience_who_wait_for_it() {
+    run(async {
+        let keeper = keeper();
+        keeper.limit_hangs(Duration::from_millis(800));
+        spawn_task(attend(Rc::clone(&keeper)));
+        let (mut busy, _unread) = child(&keeper, "bgp", "exec sleep 600");
+        let pid = busy.id();
+        let (_, page) = keeper.progress_page(pid, "bgp").expect("a page");
+        let mut page = SharedMemory::from_descriptor(page).expect("memory");
+        page.octets_mut()[PATIENCE..][..8].copy_from_slice(&3_000_u64.to_le_bytes());
+        let (begin, mut was_busy, mut finished) = (Instant::now(), None, 0_u64);
+        while busy.try_wait().expect("a child").is_none() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it lives");
+            finished += 1;
+            page.octets_mut()[FINISHED..][..8].copy_from_slice(&finished.to_le_bytes());
+            was_busy = was_busy.max(keeper.hangs.borrow().busy(pid));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(2_900), "{:?}", begin.elapsed());
+        assert!(was_busy >= Some(Duration::from_millis(800)), "{was_busy:?}");
+        let child = keeper.children.borrow().living[&pid].clone();
+        assert!(child.hung && child.was_busy);
     });
 }
 

@@ -177,9 +177,11 @@ impl ManagerServer for Served {
         }
         // A keeper that hangs, or is of an earlier build, leaves this out and nothing else.
         if let Ok(Ok(reply)) = timeout(KEEPER_LIMIT, self.0.keeper.turns(KeeperEmpty {})).await {
-            for LongestTurn { pid, microseconds } in reply.turns {
-                let of_it = processes.iter_mut().filter(|process| process.pid == pid);
-                of_it.for_each(|process| process.longest_turn_microseconds = microseconds);
+            for LongestTurn { pid, microseconds, busy_milliseconds } in reply.turns {
+                for process in processes.iter_mut().filter(|process| process.pid == pid) {
+                    process.longest_turn_microseconds = microseconds;
+                    process.busy_milliseconds = busy_milliseconds;
+                }
             }
         }
         Ok(ShowProcessesReply { processes })

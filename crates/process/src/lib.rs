@@ -45,6 +45,7 @@ pub mod log;
 pub mod metrics;
 mod outsider;
 pub mod profile;
+pub mod progress;
 mod reads;
 mod sealed;
 mod visitors;
@@ -63,6 +64,7 @@ pub use listening::Listening;
 use metrics::Metrics;
 pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
 use profile::{Profile, ProfileService};
+use progress::Progress;
 pub use reads::{
     ConfigReader, ConfigureRequest, FilesToGive, MakeRequests, Reads, Refit, Secrets, policies, seconds,
 };
@@ -101,6 +103,8 @@ pub struct Boot {
     pub profile: Profile,
     /// What is counted.
     pub metrics: Metrics,
+    /// What the keeper is told of finished work.
+    pub progress: Progress,
     /// What has closed this process.
     pub closed: Closed,
     /// What it has got of real time; `None`: its rights have none.
@@ -135,8 +139,8 @@ impl Boot {
         node.serve(LogDispatcher::new(log::LogService(node.class().to_owned())));
         let metrics = Metrics::of(&node);
         let (closed, real_time, membership) = Default::default();
-        let (resolver, vrf) = (node.resolver(), None);
-        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
+        let (resolver, vrf, progress) = (node.resolver(), None, Progress::default());
+        Self { resolver, node, keeper, profile, metrics, progress, closed, real_time, vrf, membership }
     }
 
     /// What the part of this process for a VRF is given, which the Finder knows under a class of its own ("rib@blue").
@@ -151,8 +155,8 @@ impl Boot {
         let metrics = Metrics::of_vrf(&node, Rc::clone(&vrf));
         let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
         let (keeper, resolver, vrf) = (self.keeper.clone(), node.resolver(), Some(vrf));
-        let (closed, real_time) = (self.closed, self.real_time.clone());
-        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
+        let (closed, real_time, progress) = (self.closed, self.real_time.clone(), self.progress);
+        Self { resolver, node, keeper, profile, metrics, progress, closed, real_time, vrf, membership }
     }
 
     /// Leaves the Finder and whoever has called this: for them the process, or this instance, has died. The keeper
@@ -174,8 +178,8 @@ impl Boot {
         };
         let membership = Membership { node: Some(node.clone()), joining: RefCell::default() };
         let (keeper, resolver, vrf) = (self.keeper.clone(), node.resolver(), self.vrf.clone());
-        let (closed, real_time) = (self.closed, self.real_time.clone());
-        Self { resolver, node, keeper, profile, metrics, closed, real_time, vrf, membership }
+        let (closed, real_time, progress) = (self.closed, self.real_time.clone(), self.progress);
+        Self { resolver, node, keeper, profile, metrics, progress, closed, real_time, vrf, membership }
     }
 
     /// The class under which others of the same VRF are found: "fea@blue" for "fea".
@@ -264,7 +268,9 @@ where
         node.be_sole();
         node.counts_turns(metrics::longest_turn);
         let keeper = KeeperClient::new(node.attach(channel, PeerIdentity::new("keeper"))?);
-        let boot = Boot { closed, real_time, ..Boot::new(node, keeper.clone()) };
+        // Before it has anything to do that may take long.
+        let progress = Progress::of(&keeper).await;
+        let boot = Boot { progress, closed, real_time, ..Boot::new(node, keeper.clone()) };
         tokio::select! {
             result = body(boot) => result,
             never = heap::look() => match never {},

@@ -82,9 +82,10 @@ fn capabilities(process: &Process) -> String {
 }
 
 fn state(process: &Process) -> String {
-    match process.retry_seconds {
-        0 => process.state.clone(),
-        seconds => format!("{}, {seconds} s left", process.state),
+    match (process.retry_seconds, process.busy_milliseconds) {
+        (0, 0) => process.state.clone(),
+        (0, milliseconds) => format!("{}, busy for {} s", process.state, milliseconds / 1000),
+        (seconds, _) => format!("{}, {seconds} s left", process.state),
     }
 }
 
@@ -107,6 +108,7 @@ fn to_json(process: &Process) -> Value {
         "hung": process.hung,
         "quarantined": process.quarantined,
         "longest_turn_us": process.longest_turn_microseconds,
+        "busy_ms": process.busy_milliseconds,
         "retrySeconds": process.retry_seconds,
         "memoryBytes": process.memory_bytes,
         "build": process.build,

@@ -785,6 +785,7 @@ impl ManagerServer for Manager {
             build: NEW.into(),
             quarantined: vec!["Newcomers".into()],
             longest_turn_microseconds: 1234,
+            busy_milliseconds: 3200,
             ..manager::Process::default()
         };
         let rib = manager::Process {

@@ -381,9 +381,11 @@ fn interfaces_and_processes() {
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a row").to_owned();
     assert!(row("bgp").contains("00:01:00") && row("bgp").contains("2.0 MiB"), "{text}");
     assert!(row("rib").contains("backing off, 3 s left") && row("rib").contains("hung"), "{text}");
+    assert!(row("bgp").contains("running, busy for 3 s"), "{text}");
     assert!(row("bgp").ends_with("stages left out: Newcomers"), "{text}");
     assert_eq!(router.json("show processes")["bgp"]["quarantined"], json!(["Newcomers"]));
     assert_eq!(router.json("show processes")["bgp"]["longest_turn_us"], json!(1234));
+    assert_eq!(router.json("show processes")["bgp"]["busy_ms"], json!(3200));
     let rib = &router.json("show processes")["rib"];
     assert_eq!((&rib["restarts"], &rib["last_end"], &rib["hung"]), (&json!(4), &json!("hung"), &json!(2)));
 }
