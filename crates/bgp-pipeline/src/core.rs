@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) rewriters: Rewriters,
     pub(crate) signatures: SignatureTable,
     pub(crate) signing: SigningTable,
+    /// Changes and prefixes that readers have passed for good, each once for each reader.
+    pub(crate) finished: u64,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -96,6 +98,7 @@ impl Core {
             rewriters: Rewriters::default(),
             signatures: SignatureTable::new(speaker.hash_key),
             signing: SigningTable::new(speaker.hash_key),
+            finished: 0,
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,

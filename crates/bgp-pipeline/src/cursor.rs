@@ -209,6 +209,19 @@ impl<P: IpPrefix> Cursor<P> {
         self.too_long.as_ref().is_some_and(|too_long| too_long.has(route))
     }
 
+    /// Units of finished work since the cursor was at this position, with this walk: changes that were read, and prefixes that
+    /// were passed. A walk that stands where it stood has finished nothing, however often it has looked at a page.
+    fn finished_since(&self, position: u64, walk: Option<Walk<P>>) -> u64 {
+        let read = self.position.saturating_sub(position);
+        let passed = match (walk, self.walk) {
+            (Some(before), Some(now)) if now.after > before.after => {
+                now.done.saturating_sub(before.done).max(1)
+            }
+            _ => 0,
+        };
+        read + passed
+    }
+
     /// How many prefixes the walk under way has done.
     fn walked(&self) -> u64 {
         self.walk.map_or(0, |walk| walk.done)
@@ -381,7 +394,9 @@ impl<P: IpPrefix> Table<P> {
         }
         self.window.lend((cursor.pending.take(), cursor.too_long.take()));
         let (walked, asked) = (cursor.walked(), encoding.core.signing.jobs.asked());
+        let (position, walk) = (cursor.position, cursor.walk);
         let advance = self.advance_once(cursor, recipients, encoding);
+        encoding.core.finished += cursor.finished_since(position, walk);
         self.window.encode(encoding.core, recipients, out);
         (cursor.pending, cursor.too_long) = self.window.give_back();
         let has_walked = cursor.walked() != walked;
@@ -819,5 +834,31 @@ impl<P: IpPrefix> Table<P> {
             window.add(core, marks, recipients, alike, before, Side::Current);
         }
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::Ipv4Prefix;
+
+    use super::*;
+
+    #[test]
+    fn a_walk_that_looks_at_one_page_for_ever_finishes_nothing() {
+        let page = |last: u32| Some(Ipv4Prefix::from_bits(u128::from(last) << 8, 24));
+        let mut cursor = Cursor::dump(10);
+        let start = cursor.walk;
+        let at = |after, done| Some(Walk { after, done, ..Walk::new(WalkKind::Dump) });
+        cursor.walk = at(page(100), 100);
+        assert_eq!(cursor.finished_since(10, start), 100);
+        // The same page once more, and another one before it.
+        for (after, done) in [(page(100), 200), (page(50), 300)] {
+            cursor.walk = at(after, done);
+            assert_eq!(cursor.finished_since(10, at(page(100), 100)), 0);
+        }
+        cursor.walk = None;
+        cursor.position = 17;
+        assert_eq!((cursor.finished_since(10, None), cursor.finished_since(17, None)), (7, 0));
+        assert_eq!(cursor.finished_since(20, None), 0, "a position is never given back");
     }
 }

@@ -22,6 +22,7 @@ use tokio::{sync::Notify, task::AbortHandle};
 
 use crate::{
     nonstop::{Counted, Held, Progress, ReplicationLog, Unprotected},
+    patience::Waits,
     stream::{AcceptedConnection, Offsets, Stream},
 };
 
@@ -54,6 +55,8 @@ pub(crate) struct Connection {
     pub(crate) last_write: Instant,
     /// Its place in the log.
     pub(crate) held: Option<Held>,
+    /// The session on it is up.
+    pub(crate) waits: Option<Waits>,
     /// Why it has none.
     pub(crate) unprotected: Unprotected,
     /// The most octets that were queued.
@@ -108,6 +111,7 @@ impl Connection {
             last_read: now,
             last_write: now,
             held: None,
+            waits: None,
             unprotected: Unprotected::NotConfigured,
             most_queued: High::default(),
             sent_open: Vec::new(),

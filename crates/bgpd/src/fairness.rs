@@ -1,8 +1,11 @@
-//! The turns that all speakers of the process take.
+//! What all speakers of the process share: the turns that they take, and those who wait for them.
 
-use std::cell::Cell;
+use std::{cell::Cell, rc::Rc};
 
+use holdfast_process::progress::Progress;
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::patience::Waiters;
 
 /// Turns that all speakers of the process take: what one of them does at a time delays others no longer, however many
 /// there are.
@@ -16,9 +19,18 @@ pub(crate) struct Fairness {
     pub(crate) writing: Mutex<()>,
     /// Held by who does a slice of background work.
     pub(crate) working: Mutex<()>,
+    /// What the keeper is told of finished work.
+    pub(crate) progress: Progress,
+    /// The peers.
+    pub(crate) waiters: Rc<Waiters>,
 }
 
 impl Fairness {
+    /// Of a process that tells the keeper of its work by this.
+    pub(crate) fn new(progress: Progress) -> Self {
+        Self { progress, waiters: Rc::new(Waiters::new(progress)), ..Self::default() }
+    }
+
     /// The right to read, in the order of asking. `counts`: whoever has others wait for it may be ended for this one.
     pub(crate) async fn to_read(&self, counts: bool) -> MutexGuard<'_, ()> {
         let _queued = counts.then(|| Queued::new(&self.queue));

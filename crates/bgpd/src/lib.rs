@@ -25,6 +25,7 @@ mod location;
 mod metrics;
 mod neighbors;
 mod nonstop;
+mod patience;
 mod points;
 mod policy;
 mod protection;
@@ -102,7 +103,8 @@ pub async fn run_with(boot: Boot, plugs: Plugs) -> anyhow::Result<()> {
 
 /// Serves `bgp.v1` from now on.
 fn serve(boot: Boot, plugs: Plugs) -> Rc<Server> {
-    let (boot, turns) = (Rc::new(boot), Rc::new(Fairness::default()));
+    let turns = Rc::new(Fairness::new(boot.progress));
+    let boot = Rc::new(boot);
     let validation = Rc::new(Validation::new(FdStore::new(boot.keeper.clone(), None)));
     let build = std::env::var(BUILD).unwrap_or_default();
     let quarantine = Rc::new(Quarantine::new(FdStore::new(boot.keeper.clone(), None), build));

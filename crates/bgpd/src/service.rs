@@ -141,6 +141,8 @@ impl Server {
             Some(octets) => Some(takeover::open(custody, octets).await?),
             None => takeover::open_last(custody).await?,
         };
+        let was_busy = self.surroundings.turns.progress.last_was_busy;
+        let opened = opened.map(|opened| if was_busy { opened.after_work() } else { opened });
         let before = custody.peers().await?;
         let present = Self::present(custody, before).await;
         let stopped = Self::stopped(custody).await?;
@@ -165,6 +167,7 @@ impl Server {
             let expected = |location: &Location| takeover::find(configuration, location).map(|found| found.1);
             speaker.sessions.set_present(present, is_known, expected);
         }
+        speaker.tell_of_progress(self.surroundings.turns.progress.finished, &self.surroundings.turns.waiters);
         speaker.reporter.points = Points::of(&self.surroundings.profile);
         let bgp = tasks::start(speaker, self.surroundings.clone());
         bgp.redistribution.borrow_mut().expect(&configuration.redistribute);

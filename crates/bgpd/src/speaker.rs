@@ -32,12 +32,14 @@ use holdfast_bgp_session::{
 };
 use holdfast_bgp_wire::HEADER_LEN;
 use holdfast_damping::Damping;
+use holdfast_process::progress::Finished;
 use holdfast_types::Family;
 use tracing::debug;
 
 use crate::{
     config::Settings,
     connection::{Connection, Key, verdict},
+    patience::Waiters,
     protection::Protection,
     reporter::Reporter,
     roster::Stopped,
@@ -92,6 +94,9 @@ pub(crate) struct Speaker {
     pub(crate) damping: Option<Rc<RefCell<Damping>>>,
     next_hops: VecDeque<Event>,
     poison: Option<Poison>,
+    /// Counts octets of peers that are taken in, and what readers pass.
+    finished: Finished,
+    waiters: Rc<Waiters>,
 }
 
 impl Speaker {
@@ -105,7 +110,14 @@ impl Speaker {
             damping: None,
             next_hops: VecDeque::new(),
             poison: Poison::from_environment(),
+            finished: Finished::default(),
+            waiters: Rc::default(),
         }
+    }
+
+    /// Counts finished work there, and says there how long peers wait.
+    pub(crate) fn tell_of_progress(&mut self, finished: Finished, waiters: &Rc<Waiters>) {
+        (self.finished, self.waiters) = (finished, Rc::clone(waiters));
     }
 
     /// Something happened to a peer: tells its session, does what that asks for.
@@ -159,6 +171,9 @@ impl Speaker {
 
     fn established(&mut self, index: PeerIndex, id: ConnId, negotiated: &Negotiated, now: Instant) {
         let key = (index, id);
+        if let Some(connection) = self.sessions.connection_mut(key) {
+            connection.waits = self.waiters.add(negotiated.hold_time);
+        }
         if let Some((slot, connection)) = self.sessions.both_mut(key)
             && self.protection.protect(key, slot, connection, now)
         {

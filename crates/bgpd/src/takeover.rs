@@ -90,6 +90,13 @@ struct Left {
 }
 
 impl Opened {
+    /// The same, where the process before was killed because it did not answer, and had finished work meanwhile: it would have
+    /// come to an end, so this was no death of a row that does not end.
+    pub(crate) fn after_work(self) -> Self {
+        self.log.log.borrow_mut().spare_life();
+        self
+    }
+
     /// The same, where the last death was nobody's fault of whom there are sessions.
     pub(crate) fn without_suspicion(mut self) -> Self {
         self.sessions.iter_mut().for_each(|left| left.suspicions = 0);

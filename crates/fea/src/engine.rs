@@ -17,6 +17,7 @@ use holdfast_process::{
     Boot,
     metrics::turn,
     profile::{FEA_IN, KERNEL, Point, routes_of},
+    progress::Finished,
 };
 use holdfast_sockets::Place;
 use holdfast_xrl::{ErrorKind, XrlError};
@@ -64,6 +65,8 @@ pub struct Engine {
     pub(crate) applying: Applying,
     arriving: Point,
     entering: Point,
+    /// Counts routes that the backend has carried out.
+    finished: Finished,
 }
 
 /// What is configured.
@@ -78,6 +81,8 @@ struct Backend {
     table: TableId,
     /// Of what it refuses, as far as they were rung for.
     changes: u64,
+    /// Routes that it has carried out, as far as they were counted.
+    carried_out: u64,
 }
 
 /// The last loss of routes, if no sync has begun since.
@@ -115,6 +120,7 @@ impl Engine {
             applying: Applying::default(),
             arriving: boot.profile.point(&FEA_IN),
             entering: boot.profile.point(&KERNEL),
+            finished: boot.progress.finished,
         }
     }
 
@@ -165,7 +171,7 @@ impl Engine {
         self.span.in_scope(|| {
             info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
         });
-        *self.backend.borrow_mut() = Some(Backend { fib, table, changes: 0 });
+        *self.backend.borrow_mut() = Some(Backend { fib, table, changes: 0, carried_out: 0 });
         self.configured.send_replace(true);
         Ok(())
     }
@@ -429,6 +435,9 @@ impl Engine {
         let done = act(backend).map_err(|error| XrlError::unavailable(error.to_string()));
         let report = backend.fib.report();
         let (refused, changes) = (report.counters.errors, report.refused.changes());
+        let carried_out = report.counters.added + report.counters.deleted + report.counters.kept;
+        let before = std::mem::replace(&mut backend.carried_out, carried_out);
+        self.finished.add(carried_out.saturating_sub(before));
         self.refused.send_if_modified(|known| std::mem::replace(known, refused) != refused);
         if std::mem::replace(&mut backend.changes, changes) != changes {
             self.refusals.send_replace(());

@@ -9,14 +9,18 @@
 use std::{
     fs,
     process::Command,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use holdfast_bgp_wire::{Origin, edit::AttributesBuilder};
 use holdfast_lab::{
     kernel::{self, Monitor},
     netns::{Namespace, output},
     router::Router,
+    speaker::Speaker,
+    table::{AttributeSet, Table},
     topology::Star,
     wait,
 };
@@ -131,6 +135,68 @@ fn stop_successor(router: &Router, name: &str) -> Result<Pid> {
         router.wait_running()?;
     }
     bail!("{name} was always faster")
+}
+
+/// A community; an UPDATE with it has `bgp` do what the environment says.
+const POISON: u32 = 65001 << 16 | 666;
+
+/// A router that asks for progress eight times a second, and has a session whose peer waits for 12 s. Then an UPDATE comes that
+/// harms `bgp`. Which process that is.
+fn harmed(star: &Star, harm: &str) -> Result<(Router, Speaker, Pid)> {
+    let poison = format!("{harm}:{POISON}");
+    let configuration = "[router]\nid = \"10.0.0.1\"\nasn = 65000\nhang-limit = 1\n[bgp]\n[[bgp.peer]]\nname = \"speaker\"\n\
+        address = \"10.0.1.2\"\nasn = 65001\npassive = true\nimport = \"accept-all\"\n";
+    let router = Router::start_with(&star.router, configuration, &[("HOLDFAST_TEST_POISON", &poison)])?;
+    let speaker = star.speaker(1, 65001, |config| config.hold_time = 12)?;
+    router.until_established("speaker", LIMIT)?;
+    let bgp = router.pid("bgp")?;
+    let path = AttributesBuilder { communities: vec![POISON], ..AttributesBuilder::new(Origin::Igp) };
+    let table =
+        Table { sets: vec![AttributeSet { bytes: path.build() }], routes: vec![(THEIRS.parse()?, 0)] };
+    speaker.announce(Arc::new(table));
+    Ok((router, speaker, bgp))
+}
+
+/// How long the keeper says that it has waited for the first process that it has killed, in seconds.
+fn first_silence(router: &Router) -> Result<f32> {
+    let log = wait::until("a process that is hung", LIMIT, || match router.log() {
+        log if log.contains("event=\"process-hung\"") => Ok(log),
+        log => Err(log),
+    })?;
+    let line = log.lines().find(|line| line.contains("process-hung")).context("the line")?;
+    let words: Vec<_> = line.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "for").with_context(|| line.to_owned())?;
+    words.get(at + 1).and_then(|seconds| seconds.parse().ok()).with_context(|| line.to_owned())
+}
+
+#[test]
+fn a_process_that_finishes_work_is_busy_and_has_as_long_as_its_peers_wait() -> Result<()> {
+    let star = Star::new(1)?;
+    let (router, _speaker, bgp) = harmed(&star, "work")?;
+    // After two seconds it would have been killed, if it were hung.
+    let shown = wait::until("a busy bgp", LIMIT, || match router.show(&["processes"]) {
+        Ok(shown) if shown["bgp"]["busy_ms"].as_u64() >= Some(2_000) => Ok(shown),
+        shown => Err(format!("{shown:?}")),
+    })
+    .with_context(|| router.log_tail())?;
+    ensure!(pid(&shown["bgp"])? == bgp && shown["bgp"]["state"] == "running", "{shown}");
+    ensure!(router.log().contains("event=\"process-busy\""), "{}", router.log_tail());
+    let text = router.cli(&["show", "processes"])?;
+    ensure!(text.contains("running, busy for "), "{text}");
+    // A third of twelve seconds.
+    let silent = first_silence(&router)?;
+    ensure!((4.0..6.0).contains(&silent), "{silent} s: {}", router.log_tail());
+    Ok(())
+}
+
+#[test]
+fn a_process_that_only_turns_is_hung_after_the_limit() -> Result<()> {
+    let star = Star::new(1)?;
+    let (router, _speaker, _) = harmed(&star, "loop")?;
+    let silent = first_silence(&router)?;
+    ensure!((1.0..2.0).contains(&silent), "{silent} s: {}", router.log_tail());
+    ensure!(!router.log().contains("process-busy"), "{}", router.log_tail());
+    Ok(())
 }
 
 #[test]

@@ -135,6 +135,11 @@ impl<M: Memory> Log<M> {
         self.store.word(LIVES) as u32
     }
 
+    /// The process that died last does not count in [`Self::lives`].
+    pub fn spare_life(&mut self) {
+        self.store.set_word(LIVES, self.lives().saturating_sub(1).into());
+    }
+
     /// This process is well: [`Self::lives`] begins at 0 again.
     pub fn stable(&mut self) {
         self.store.set_word(LIVES, 0);

@@ -292,6 +292,10 @@ fn lives_count_until_one_is_well() {
         log = Log::recover(log.into_memory()).expect("a log");
         assert_eq!(log.lives(), deaths);
     }
+    for left in [2, 1, 0, 0] {
+        log.spare_life();
+        assert_eq!(log.lives(), left, "the death of a process that was only slow is none");
+    }
     log.stable();
     assert_eq!(Log::recover(log.into_memory()).expect("a log").lives(), 1);
 }

@@ -224,6 +224,7 @@ impl Window<'_> {
         if let Some((call, routes)) = self.calls.front_mut() {
             call.await?;
             self.router.in_flight.set(self.router.in_flight.get().saturating_sub(*routes));
+            self.router.finished.add(*routes as u64);
             self.calls.pop_front();
         }
         Ok(())

@@ -71,7 +71,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 
 /// The life of one table: the default one, which knows the VRFs, or that of a VRF.
 async fn table(boot: &Boot, vrfs: Option<Vrfs>) -> Infallible {
-    let router = Rc::new(Router::new(hash_key(), &boot.profile));
+    let router = Rc::new(Router::new(hash_key(), &boot.profile, boot.progress.finished));
     metrics::register(&boot.metrics, &router);
     boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router), vrfs)));
     boot.join();

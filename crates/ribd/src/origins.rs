@@ -172,6 +172,7 @@ pub(crate) fn routes(
         }
         let undefined = batch.undefine.iter().filter_map(|handle| speaker.handles.remove(handle));
         undefined.for_each(|id| rib.release_nexthops(id));
+        router.finished.add(batch.lengths.len() as u64);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@ use std::{
 use holdfast_process::{
     metrics::turn,
     profile::{Point, Profile, RIB_IN, RIB_QUEUED, RIB_SENT},
+    progress::Finished,
     spawn_task,
 };
 use holdfast_rib::{ClientId, Rib, RibConfig};
@@ -46,10 +47,12 @@ pub(crate) struct Router {
     /// Who has registered interest, by channel.
     clients: RefCell<BTreeMap<usize, ClientId>>,
     last_client: Cell<u32>,
+    /// Counts routes of origins that are in the table, and routes sent to the forwarding engine.
+    pub(crate) finished: Finished,
 }
 
 impl Router {
-    pub(crate) fn new(key: HashKey, profile: &Profile) -> Self {
+    pub(crate) fn new(key: HashKey, profile: &Profile, finished: Finished) -> Self {
         let mut rib = Rib::new(RibConfig::new(key));
         rib.hold_fib_sync(true);
         Self {
@@ -70,6 +73,7 @@ impl Router {
             sent: profile.point(&RIB_SENT),
             clients: RefCell::default(),
             last_client: Cell::new(0),
+            finished,
         }
     }
 

@@ -60,6 +60,12 @@ impl Pipeline {
         }
     }
 
+    /// Units of work that [`Self::pull`] has finished so far: changes read and prefixes passed, each once for each reader. A walk
+    /// that does not move on finishes nothing.
+    pub fn finished(&self) -> u64 {
+        self.core.finished
+    }
+
     /// Whether [`Self::pull`] is to be called for the peer. It may still come to nothing: what is encoded
     /// for others, because it came from this peer, has to be passed too.
     pub fn pending(&self, index: PeerIndex) -> bool {

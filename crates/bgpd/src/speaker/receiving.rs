@@ -146,6 +146,7 @@ impl Speaker {
                         self.check_limits(index, now);
                     }
                     self.drain(index, now);
+                    self.finished.add(message.wire.len() as u64);
                     if self.protection.has_begun(key) {
                         // What is left was received before the connection was in the log.
                         return self.hold_and_go_on(key, bytes, now, is_over);
@@ -190,7 +191,7 @@ impl Speaker {
                     slot.last_update = Some(now);
                 }
                 if let Some(poison) = self.poison {
-                    poison.act(body);
+                    poison.act(body, self.finished);
                 }
                 let negotiated = self.sessions.slot(key.0).and_then(|slot| slot.session.negotiated());
                 self.reporter.points.update(body, || {

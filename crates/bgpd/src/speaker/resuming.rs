@@ -42,6 +42,7 @@ impl Speaker {
         let mut held = Held::new(log, id, parsed, Progress { announcing: false, ..progress });
         held.kept = true;
         connection.held = Some(held);
+        connection.waits = self.waiters.add(negotiated.hold_time);
         let index = self.pipeline.add_peer(neighbor.pipeline(&self.settings, Some(negotiated.asn)));
         let mut slot = Slot::new(neighbor, session, dynamic);
         (slot.number, slot.end_of_rib, slot.takeover) = (names.number, end_of_rib, Some(Takeover::Replaying));

@@ -108,7 +108,9 @@ impl Speaker {
         let mut queued = connection.queued();
         let was_held = connection.held.is_some();
         while queued < CHUNK {
+            let before = self.pipeline.finished();
             let messages = self.pipeline.pull(key.0);
+            self.finished.add(self.pipeline.finished() - before);
             let place = self.pipeline.journal_place(key.0);
             if place == JournalEntry::LOST {
                 connection.unprotect(Unprotected::LogFull);

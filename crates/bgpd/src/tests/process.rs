@@ -193,13 +193,20 @@ pub(super) struct Scene {
 impl Scene {
     /// A process that has just been started; the one before has left this.
     pub(super) fn new(left: Kept) -> Self {
+        Self::after(left, false)
+    }
+
+    /// The same, where the one before may have been killed while it was busy.
+    pub(super) fn after(left: Kept, last_was_busy: bool) -> Self {
         let (finder, kept) = (Finder::new(), Rc::new(RefCell::new(left)));
         let (near, far) = UnixStream::pair().expect("sockets");
         let node = Node::new("keeper");
         node.serve(Keeper(finder.clone(), Rc::clone(&kept)));
         node.attach(far.into(), PeerIdentity::new("bgp")).expect("attached");
         let keeper = keeper::KeeperClient::new(Channel::connect(near.into()).expect("connected"));
-        let server = crate::serve(Boot::new(Node::new("bgp"), keeper), crate::Plugs::default());
+        let mut boot = Boot::new(Node::new("bgp"), keeper);
+        boot.progress.last_was_busy = last_was_busy;
+        let server = crate::serve(boot, crate::Plugs::default());
         Self { finder, kept, server, nodes: vec![node] }
     }
 

@@ -160,7 +160,10 @@ async fn resumed(scene: &Scene) -> u32 {
 
 /// A process that goes on with what the one before has left.
 async fn goes_on(kept: Kept, far: &Far) -> (Scene, Rc<Door>) {
-    let mut scene = Scene::new(kept);
+    goes_on_in(Scene::new(kept), far).await
+}
+
+async fn goes_on_in(mut scene: Scene, far: &Far) -> (Scene, Rc<Door>) {
     let door = scene.door(Node::new("transport")).await;
     door.meters.borrow_mut().insert(NUMBER, far.meter());
     scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
@@ -366,6 +369,16 @@ fn lives_that_resume_all_are_no_crash_loop_and_five_that_do_not_are_one() {
         let (scene, _door) = goes_on(kept, &far).await;
         until("it is given up", async || scene.keys() == ["log"]).await;
         until("its peer knows", async || far.heard().last() == Some(&MessageType::Notification)).await;
+    });
+}
+
+#[test]
+fn a_death_of_a_process_that_was_busy_is_none_of_the_five() {
+    let (kept, far) = died();
+    (1..=4).for_each(|deaths| assert_eq!(log(&kept).lives(), deaths));
+    run(async {
+        let (scene, _door) = goes_on_in(Scene::after(kept, true), &far).await;
+        until("it goes on", async || resumed(&scene).await == 1).await;
     });
 }
 
