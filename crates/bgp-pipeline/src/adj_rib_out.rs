@@ -41,6 +41,7 @@ use crate::{
     path::{Path, SetId, SourceId},
     peer_set::PeerSet,
     seam::{Old, RouteNumber, Seam},
+    sets::Verdict as Imported,
     signing::{Had, Pending},
     told::Known,
 };
@@ -454,8 +455,15 @@ impl<P: IpPrefix> Window<P> {
             return false;
         }
         let Some(asked) = recipients.asked::<P>(core, best) else { return false };
-        let known = core.sets.hashes.get(best.set, asked);
-        let now = known.or_else(|| self.hash_set(core, recipients, (prefix, best), asked));
+        let (set, asked) = match core.sets.verdict(best.set) {
+            Imported::PerRoute => match core.effective(prefix.into(), best.set) {
+                Some(set) => (set, Asked { is_imported: true, ..asked }),
+                None => return false,
+            },
+            Imported::Accepted(_) | Imported::Rejected | Imported::Unknown => (best.set, asked),
+        };
+        let known = core.sets.hashes.get(set, asked);
+        let now = known.or_else(|| self.hash_set(core, recipients, (prefix, best), (set, asked)));
         let is_same =
             now == Some(hash) && is_same_source(source, recipients.source_number(core, best.source));
         if is_same {
@@ -472,17 +480,21 @@ impl<P: IpPrefix> Window<P> {
         core: &mut Core,
         recipients: &Recipients<'_>,
         (prefix, best): (P, Path),
-        asked: Asked,
+        (set, asked): (SetId, Asked),
     ) -> Option<u64> {
         let judged = recipients.current.judge(core, prefix, best)?;
-        if !recipients.current.remembers::<P>(core, best) {
+        let remembers = match asked.is_imported {
+            true => recipients.current.remembers_imported(core, set),
+            false => recipients.current.remembers::<P>(core, best),
+        };
+        if !remembers {
             return None;
         }
         let (hasher, _) = recipients.journal?;
         let (named, _) = attributes::<P>(core, recipients, (judged, Side::Current), &mut self.attributes)?;
         let hash = hasher.hash(&self.attributes, named);
         let numbers = core.sets.numbers();
-        core.sets.hashes.put(best.set, asked, hash, numbers);
+        core.sets.hashes.put(set, asked, hash, numbers);
         Some(hash)
     }
 

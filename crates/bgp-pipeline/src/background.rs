@@ -119,6 +119,7 @@ impl Pipeline {
         let core = &mut self.core;
         let more = core.sets.collect(now, passed, budget, &mut core.classes, &mut core.next_hops);
         self.bury(passed);
+        self.forget_hashes();
         let released = self.release_suppressed(budget);
         let left = self.background.remains.free(budget);
         // Receivers are asked once for both: each time takes of their patience.
@@ -259,6 +260,14 @@ impl Pipeline {
             let classes = self.core.sources.bury(*source);
             classes.into_iter().for_each(|class| self.core.classes.release(class));
             self.background.graves.pop_front();
+        }
+    }
+
+    /// Hashes of what is announced are kept while something is compared with what was told by another process.
+    fn forget_hashes(&mut self) {
+        let hashes = &mut self.core.sets.hashes;
+        if hashes.memory() > 0 && !self.streams.iter().any(|(_, stream)| stream.resumes()) {
+            hashes.clear();
         }
     }
 

@@ -5,6 +5,8 @@
 //! under import policy is a property of the set alone, and a changed policy is a new class: the walk that
 //! follows moves the peer's paths from sets of the old class to sets of the new one.
 
+use std::collections::HashMap;
+
 use holdfast_bgp_wire::update::Rules;
 use holdfast_policy::{PathSecurity, Program, ProgramId, Protocol};
 use holdfast_types::{Asn, BgpRole};
@@ -40,7 +42,8 @@ impl Policy {
         }
     }
 
-    fn key(&self) -> PolicyKey {
+    /// What is equal where policies are.
+    pub(crate) fn key(&self) -> PolicyKey {
         match self {
             Self::AcceptAll => PolicyKey::AcceptAll,
             Self::Missing => PolicyKey::Missing,
@@ -55,8 +58,9 @@ impl PartialEq for Policy {
     }
 }
 
-#[derive(Copy, Clone, PartialEq, Eq, Hash)]
-enum PolicyKey {
+/// Stands for a policy.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum PolicyKey {
     AcceptAll,
     Missing,
     Program(ProgramId),
@@ -142,10 +146,23 @@ impl Class {
     }
 }
 
-/// The classes in use. Few: a session has two, and most sessions share theirs.
+/// The classes in use: a session has two, and there are as many more as import policies give tags and weights.
 #[derive(Debug)]
 pub(crate) struct Classes {
     slots: Vec<Slot>,
+    /// Those in use but the first, by what sets most of them apart.
+    numbers: HashMap<Kin, Vec<ClassId>>,
+    /// Slots that nobody uses.
+    free: Vec<ClassId>,
+    /// How many are in use that are not of sessions.
+    ours: usize,
+}
+
+/// What sets most classes apart: the sender, tag and weight, and the import policy.
+type Kin = (Asn, u32, u32, PolicyKey);
+
+fn kin(class: &Class) -> Kin {
+    (class.peer_asn, class.tag, class.weight, class.import.key())
 }
 
 #[derive(Debug)]
@@ -174,7 +191,12 @@ impl Classes {
             offered: false,
             import: Policy::AcceptAll,
         };
-        Self { slots: vec![Slot { class: ours, users: 1, variants: Vec::new() }] }
+        Self {
+            slots: vec![Slot { class: ours, users: 1, variants: Vec::new() }],
+            numbers: HashMap::new(),
+            free: Vec::new(),
+            ours: 1,
+        }
     }
 
     #[inline]
@@ -189,27 +211,30 @@ impl Classes {
 
     /// The same where there are to be no more than so many that are not of sessions.
     pub(crate) fn acquire_one_of(&mut self, class: &Class, most: usize) -> Option<ClassId> {
-        let sessions = self.slots.iter().enumerate().skip(1);
-        let same = |slot: &Slot| slot.users > 0 && slot.class == *class;
-        let found = sessions.clone().find(|(_, slot)| same(slot));
-        let ours = |slot: &Slot| slot.users > 0 && slot.class.rules.is_none();
-        if found.is_none()
-            && most <= self.slots.len()
-            && self.slots.iter().filter(|slot| ours(slot)).count() >= most
-        {
+        let kin = kin(class);
+        let alike = self.numbers.get(&kin).into_iter().flatten();
+        if let Some(&found) = alike.into_iter().find(|id| self.get(**id) == class) {
+            self.retain(found);
+            return Some(found);
+        }
+        let is_ours = class.rules.is_none();
+        if is_ours && self.ours >= most {
             return None;
         }
-        let number = match found.or_else(|| sessions.clone().find(|(_, slot)| slot.users == 0)) {
-            Some((number, _)) => number,
-            None => self.slots.len(),
+        let slot = Slot { class: class.clone(), users: 1, variants: Vec::new() };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[usize::from(id.0)] = slot;
+                id
+            }
+            None => {
+                let id = ClassId(u16::try_from(self.slots.len()).ok()?);
+                self.slots.push(slot);
+                id
+            }
         };
-        let id = ClassId(u16::try_from(number).ok()?);
-        if number == self.slots.len() {
-            self.slots.push(Slot { class: class.clone(), users: 0, variants: Vec::new() });
-        } else if self.slots[number].users == 0 {
-            self.slots[number].class = class.clone();
-        }
-        self.retain(id);
+        self.ours += usize::from(is_ours);
+        self.numbers.entry(kin).or_default().push(id);
         Some(id)
     }
 
@@ -218,6 +243,7 @@ impl Classes {
     pub(crate) fn fill(&mut self) {
         let ours = self.get(ClassId::OURS).clone();
         self.slots.resize_with(1 << 16, || Slot { class: ours.clone(), users: 1, variants: Vec::new() });
+        self.free.clear();
     }
 
     pub(crate) fn retain(&mut self, id: ClassId) {
@@ -229,8 +255,23 @@ impl Classes {
         slot.users -= 1;
         if slot.users == 0 {
             let variants = std::mem::take(&mut slot.variants);
+            self.forget(id);
             variants.into_iter().for_each(|variant| self.release(variant));
         }
+    }
+
+    /// Nobody uses a class any more.
+    fn forget(&mut self, id: ClassId) {
+        let class = self.get(id);
+        let (kin, is_ours) = (kin(class), class.rules.is_none());
+        if let Some(alike) = self.numbers.get_mut(&kin) {
+            alike.retain(|other| *other != id);
+            if alike.is_empty() {
+                self.numbers.remove(&kin);
+            }
+        }
+        self.ours -= usize::from(is_ours);
+        self.free.push(id);
     }
 
     /// The class of a source's sets with these states, which stays as long as the source's. When all 65,536 are in use it

@@ -17,6 +17,7 @@ use holdfast_types::{Asn, Family, Prefix};
 use crate::{
     PeerIndex, SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
+    inspect::Effort,
     next_hop::{NextHopId, NextHops},
     path::{Flags, Path, PathCounts, SetId, SourceId},
     question::Asked,
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     pub(crate) signing: SigningTable,
     /// Changes and prefixes that readers have passed for good, each once for each reader.
     pub(crate) finished: u64,
+    pub(crate) effort: Effort,
     edits: Edits,
     bytes: Vec<u8>,
 }
@@ -99,6 +101,7 @@ impl Core {
             signatures: SignatureTable::new(speaker.hash_key),
             signing: SigningTable::new(speaker.hash_key),
             finished: 0,
+            effort: Effort::default(),
             edits: Edits::default(),
             bytes: Vec::new(),
             speaker,
@@ -226,6 +229,7 @@ impl Core {
     }
 
     fn evaluate_route(&mut self, prefix: Prefix, set: SetId) -> Option<SetId> {
+        self.effort.imported += 1;
         let Self { sets, classes, next_hops, edits, .. } = self;
         let Policy::Program(program) = &classes.get(sets.class(set)).import else { return Some(set) };
         let accepted = accepts(program, &RouteView::new(sets, classes, next_hops, prefix, set), edits);
@@ -428,7 +432,7 @@ mod tests {
         let router_id = RouterId::new(1).expect("not zero");
         let mut core = Core::new(SpeakerConfig::new(Asn(65_500), router_id, HashKey::new([7, 0])));
         let prefix: Prefix = "10.0.0.0/8".parse().expect("a prefix");
-        let asked = Asked { group: GroupNumber::FIRST, family: 0, originator: None };
+        let asked = Asked { group: GroupNumber::FIRST, family: 0, originator: None, is_imported: false };
         let acquire = |core: &mut Core, origin: u8| {
             let set = core.acquire(Owner::OURS, ClassId::OURS, NextHopId::LOCAL, &[0x40, 1, 1, origin]);
             set.expect("room")

@@ -15,6 +15,7 @@ use crate::{
     adj_rib_out::{Before, Outgoing, Recipients, SetIndex, Side, TooLong, Window},
     core::Core,
     fanout::Change,
+    loc_rib::Extent,
     path::{Path, PathCounts, SourceId},
     signing::{Outlook, Pending},
     table::Table,
@@ -23,6 +24,9 @@ use crate::{
 
 /// Prefixes of which what is compared is touched ahead of that, so that cache misses overlap.
 const AHEAD: usize = 64;
+/// Prefixes, or paths where each is read, of a walk before it is asked whether the turn is over; fewer where a policy
+/// takes long.
+pub(crate) const STEP: usize = 256;
 
 /// How far members have been told of a refresh (RFC 7313).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -352,6 +356,10 @@ pub(crate) struct Encoding<'a> {
     pub(crate) core: &'a mut Core,
     pub(crate) marks: &'a mut SetIndex,
     pub(crate) limits: Limits,
+    /// Prefixes, or paths where each is read, of a walk before `is_over` is asked.
+    pub(crate) step: usize,
+    /// Whether the turn is over: a window ends early then. What is left of a walk is for the next turn.
+    pub(crate) is_over: &'a dyn Fn() -> bool,
     /// By family, what is read by other streams of the changes that a walk finds, for those that are sent several paths.
     pub(crate) others: [PathCounts; 2],
 }
@@ -398,6 +406,8 @@ impl<P: IpPrefix> Table<P> {
         let advance = self.advance_once(cursor, recipients, encoding);
         encoding.core.finished += cursor.finished_since(position, walk);
         self.window.encode(encoding.core, recipients, out);
+        recipients.current.end_window();
+        recipients.previous.end_window();
         (cursor.pending, cursor.too_long) = self.window.give_back();
         let has_walked = cursor.walked() != walked;
         let [now, before] = [recipients.current, recipients.previous].map(|group| &group.export);
@@ -670,30 +680,61 @@ impl<P: IpPrefix> Table<P> {
         if cursor.told.as_mut().is_some_and(|told| !told.prepare()) {
             return Advance::Some;
         }
-        let export = &recipients.current.export;
-        let (last, done) = match (export.viewer, export.paths::<P>()) {
-            (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding),
-            (None, 0) => self.walk_best(walk, cursor, recipients, encoding),
-            (None, _) => self.walk_each(walk, cursor, recipients, encoding),
-        };
-        // A default route alone is a page, too: the walk goes on after it.
-        let default = recipients.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
-        match last.or(default) {
-            Some(last) => {
-                cursor.walk = Some(Walk { after: Some(last), done: walk.done + done as u64, ..walk });
-                Advance::Some
+        let (mut walk, mut done) = (walk, 0);
+        loop {
+            let most = encoding.step.min(encoding.limits.window.saturating_sub(done));
+            let page = self.walk_step(walk, cursor, recipients, encoding, most.max(1));
+            // A default route alone is a page, too: the walk goes on after it.
+            let default =
+                recipients.default_route.filter(|_| walk.after.is_none()).map(|_| P::from_bits(0, 0));
+            let Some(last) = page.last.or(default) else { break };
+            done += page.prefixes.max(page.paths);
+            walk = Walk { after: Some(last), done: walk.done + page.prefixes as u64, ..walk };
+            cursor.walk = Some(walk);
+            if done >= encoding.limits.window || (encoding.is_over)() {
+                return Advance::Some;
             }
+        }
+        if done > 0 {
+            return Advance::Some;
+        }
+        self.end_of_pages(walk, cursor, recipients, encoding)
+    }
+
+    /// A page of so many prefixes, or paths where each is read.
+    fn walk_step(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        recipients: &Recipients<'_>,
+        encoding: &mut Encoding<'_>,
+        most: usize,
+    ) -> Extent<P> {
+        let export = &recipients.current.export;
+        match (export.viewer, export.paths::<P>()) {
+            (Some(_), _) => self.walk_for_view(walk, cursor, recipients, encoding, most),
+            (None, 0) => self.walk_best(walk, cursor, recipients, encoding, most),
+            (None, _) => self.walk_each(walk, cursor, recipients, encoding, most),
+        }
+    }
+
+    /// The walk finds nothing more, as far as what was told is in order.
+    fn end_of_pages(
+        &mut self,
+        walk: Walk<P>,
+        cursor: &mut Cursor<P>,
+        recipients: &Recipients<'_>,
+        encoding: &mut Encoding<'_>,
+    ) -> Advance {
+        match cursor.told.as_ref().is_some_and(|told| told.is_left()) {
             // What is in order was told of prefixes that are not there; the walk goes on behind them.
-            None if cursor.told.as_ref().is_some_and(|told| told.is_left()) => {
+            true => {
                 let after = cursor.limit().or(walk.after);
                 cursor.pass(&mut self.window, encoding.core, recipients, None);
                 cursor.walk = Some(Walk { after, ..walk });
                 Advance::Some
             }
-            None => {
-                if walk.kind == WalkKind::Resume {
-                    encoding.core.sets.hashes.clear();
-                }
+            false => {
                 let refresh = cursor.end_walk();
                 let had_end_of_rib = cursor.told.as_ref().is_some_and(|told| told.end_of_rib);
                 cursor.forget_told();
@@ -710,25 +751,26 @@ impl<P: IpPrefix> Table<P> {
         }
     }
 
-    /// A page of the walk, each path of it; the last prefix, and how many there were.
+    /// A page of the walk, each path of it.
     fn walk_each(
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
         recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
-    ) -> (Option<P>, usize) {
-        let Encoding { core, marks, limits, others } = encoding;
+        most: usize,
+    ) -> Extent<P> {
+        let Encoding { core, marks, others, .. } = encoding;
         let Self { rib, window, .. } = self;
         let others = others[usize::from(P::WIDTH != 32)];
-        let page = rib.page_of_each(core, (walk.after, cursor.limit()), limits.window, others);
+        let page = rib.page_of_each(core, (walk.after, cursor.limit()), most, others);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
         let default = recipients.default_route.filter(|_| walk.after.is_none());
         let default = default.map(|path| Change { prefix: P::from_bits(0, 0), old: path, new: path });
         let first = page.behind(default);
         if walk.kind == WalkKind::Resume {
-            window.tally.restarted = walk.after.is_none();
+            window.tally.restarted |= walk.after.is_none();
             for (prefix, paths) in page.by_prefix(&first) {
                 let mut met = cursor.meet(window, core, recipients, prefix);
                 for &Change { new, .. } in paths {
@@ -769,17 +811,19 @@ impl<P: IpPrefix> Table<P> {
         cursor: &mut Cursor<P>,
         recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
-    ) -> (Option<P>, usize) {
-        let Encoding { core, marks, limits, .. } = encoding;
+        most: usize,
+    ) -> Extent<P> {
+        let Encoding { core, marks, .. } = encoding;
         let Self { rib, window, .. } = self;
-        let mut page = rib.page_up_to(cursor.limit(), walk.after, limits.window);
+        let mut page = rib.page_up_to(cursor.limit(), walk.after, most);
         let default = P::from_bits(0, 0);
         let is_missing = page.first().is_none_or(|(first, _)| *first != default);
         if walk.after.is_none() && is_missing && recipients.default_route.is_some() {
             page.insert(0, (default, Path::NONE));
         }
-        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
-        let end = (page.last().map(|(prefix, _)| *prefix), page.len());
+        window.tally.restarted |= walk.kind == WalkKind::Resume && walk.after.is_none();
+        let last = page.last().map(|(prefix, _)| *prefix);
+        let end = Extent { last, prefixes: page.len(), paths: page.len() };
         let route = |prefix| Identified { identifier: 0, prefix };
         let select = |side, (prefix, best)| recipients.select(side, prefix, best);
         let before = match walk.kind {

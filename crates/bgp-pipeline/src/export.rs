@@ -9,7 +9,7 @@ use holdfast_policy::{Edits, Verdict};
 use holdfast_types::{IpPrefix, Prefix, RouterId};
 
 use self::{
-    outcomes::{Outcome, Outcomes, REFUSED, UNCHANGED},
+    outcomes::{Last, Outcome, Outcomes, REFUSED, UNCHANGED},
     rules::{Export, ExportDecision, Withheld},
 };
 use crate::{
@@ -62,6 +62,7 @@ impl Group {
     }
 
     fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<ExportDecision> {
+        core.effort.judged += 1;
         if !self.export.wants(prefix) {
             return None;
         }
@@ -206,18 +207,45 @@ impl Group {
 
     /// Asks the policies, and remembers what they say if it is the same for all prefixes.
     fn ask(&self, core: &mut Core, prefix: Prefix, received: SetId) -> Option<(SetId, Outcome)> {
-        let outcomes = &mut *self.outcomes.borrow_mut();
         let effective = core.effective(prefix, received);
+        let is_per_route = core.sets.verdict(received) == Imported::PerRoute;
+        // Whether what export policy says is that of the set after import, whatever prefixes import policy has looked at.
+        let of_imported = effective.filter(|_| is_per_route && self.is_of_sets());
+        if let Some(set) = of_imported
+            && let Some(answer) = core.sets.exported_after.get(set, self.number)
+        {
+            return (answer != REFUSED).then_some((set, Outcome(answer.into())));
+        }
+        let outcomes = &mut *self.outcomes.borrow_mut();
+        if let Some(said) = outcomes.said_of((prefix, received)) {
+            return said;
+        }
         let offered = effective.and_then(|set| self.offered(core, set));
+        core.effort.exported += 1;
         let judged = offered.and_then(|set| {
             let accepted = self.export.accepts(core, prefix, set, &mut outcomes.edits);
             accepted.then(|| (set, outcomes.number()))
         });
-        if !self.export.policy.reads_prefix() && core.sets.verdict(received) != Imported::PerRoute {
-            let answer = judged.map_or(Some(REFUSED), |(_, outcome)| outcome.to_keep());
-            answer.into_iter().for_each(|answer| core.sets.exported.put(received, self.number, answer));
+        let answer = judged.map_or(Some(REFUSED), |(_, outcome)| outcome.to_keep());
+        match (answer, of_imported) {
+            (Some(answer), Some(set)) => core.sets.exported_after.put(set, self.number, answer),
+            (Some(answer), None) if !is_per_route && !self.export.policy.reads_prefix() => {
+                core.sets.exported.put(received, self.number, answer);
+            }
+            (_, _) => outcomes.say((prefix, received), judged),
         }
         judged
+    }
+
+    /// Whether what it makes of a set after import is the same for all prefixes: neither its policy nor a stage looks at
+    /// more.
+    fn is_of_sets(&self) -> bool {
+        self.export.offered.is_none() && !self.export.policy.reads_prefix()
+    }
+
+    /// Whether it remembers what it makes of a set after an import policy that looks at prefixes.
+    pub(crate) fn remembers_imported(&self, core: &Core, set: SetId) -> bool {
+        core.sets.exported_after.get(set, self.number).is_some()
     }
 
     /// What an outcome changes.
@@ -234,5 +262,10 @@ impl Group {
     /// Forgets the outcomes of the window before that will not be met again by their number.
     pub(crate) fn begin_window(&self) {
         self.outcomes.borrow_mut().begin_window();
+    }
+
+    /// The window is encoded: what was asked may be another from now on.
+    pub(crate) fn end_window(&self) {
+        self.outcomes.borrow_mut().last = Last::NoWindow;
     }
 }

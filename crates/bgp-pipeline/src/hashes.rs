@@ -19,9 +19,11 @@ pub(crate) struct Asked {
     pub(crate) family: u8,
     /// By whom a reflected route came.
     pub(crate) originator: Option<RouterId>,
+    /// The set is one after import policy.
+    pub(crate) is_imported: bool,
 }
 
-/// The hashes, by set as received.
+/// The hashes, by set as received, or after an import policy that looks at prefixes.
 #[derive(Debug)]
 pub(crate) struct Hashes {
     /// Hashes beside each set, a power of two.
@@ -100,11 +102,12 @@ mod tests {
 
     #[test]
     fn a_hash_is_that_of_a_set_for_one_who_asks_until_the_set_goes() {
-        let one = Asked { group: GroupNumber::FIRST, family: 0, originator: None };
+        let one = Asked { group: GroupNumber::FIRST, family: 0, originator: None, is_imported: false };
         let others = [
             Asked { group: GroupNumber::FIRST.next(), ..one },
             Asked { family: 1, ..one },
             Asked { originator: RouterId::new(7), ..one },
+            Asked { is_imported: true, ..one },
         ];
         let mut hashes = Hashes::default();
         hashes.make_room(2);
@@ -112,7 +115,7 @@ mod tests {
         hashes.put(SetId(6), others[0], 8, 10);
         hashes.put(SetId(7), Asked { group: GroupNumber::NONE, ..one }, 9, 10);
         assert_eq!((hashes.get(SetId(5), one), hashes.get(SetId(6), others[0])), (Some(7), Some(8)));
-        assert_eq!(others.map(|other| hashes.get(SetId(5), other)), [None; 3]);
+        assert_eq!(others.map(|other| hashes.get(SetId(5), other)), [None; 4]);
         assert_eq!(hashes.get(SetId(7), Asked { group: GroupNumber::NONE, ..one }), None);
         hashes.put(SetId(5), others[2], 9, 10);
         assert_eq!((hashes.get(SetId(5), one), hashes.get(SetId(5), others[2])), (None, Some(9)));

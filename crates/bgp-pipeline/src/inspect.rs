@@ -53,7 +53,31 @@ impl Memory {
     }
 }
 
+/// What was done since the start, in units that do not depend on the machine.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Routes that an import policy was asked about which looks at prefixes.
+    pub imported: u64,
+    /// Sets, or routes where the policy looks at prefixes, that the export policy of a group was asked about.
+    pub exported: u64,
+    /// Paths of which was found out whether a group is told of them.
+    pub judged: u64,
+    /// Prefixes whose paths were put in order for those who read each.
+    pub ordered: u64,
+}
+
 impl Pipeline {
+    /// What was done since the start.
+    pub fn effort(&self) -> Effort {
+        self.core.effort
+    }
+
+    /// Streams of sessions that go on after another process, of which is compared what they were told with what they are to
+    /// be told now.
+    pub fn resuming(&self) -> usize {
+        self.streams.iter().filter(|(_, stream)| stream.resumes()).count()
+    }
+
     /// Prefixes and paths of a family.
     pub fn table_size(&self, family: Family) -> (usize, u64) {
         let Some(at) = family_index(family) else { return (0, 0) };

@@ -111,7 +111,7 @@ pub use holdfast_bgp_wire::update::{AsSets, FamilySet, Secured};
 pub use holdfast_config::schema::{
     BgpsecValidation, DecisionRules, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule,
 };
-pub use inspect::{FamilyCounts, Memory, SentSecured, SentTo};
+pub use inspect::{Effort, FamilyCounts, Memory, SentSecured, SentTo};
 pub use journal::{Journal, JournalEntry, format::Unreadable};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;

@@ -6,6 +6,7 @@
 mod choice;
 mod each;
 mod edit;
+mod order;
 mod page;
 mod scratch;
 mod update;
@@ -14,7 +15,8 @@ mod visit;
 use holdfast_prefix_table::PrefixTable;
 use holdfast_types::{HashKey, IpPrefix};
 
-use self::{edit::Edit, page::EachPage, scratch::Scratch, update::PrefixUpdate};
+pub(crate) use self::page::Extent;
+use self::{edit::Edit, order::InOrder, page::EachPage, scratch::Scratch, update::PrefixUpdate};
 use crate::{
     core::Core,
     fanout::{Change, Log},
@@ -32,6 +34,8 @@ pub(crate) struct LocRib<P> {
     pub(crate) log: Log<P>,
     /// Edits that wait for others of the same prefix, from [`Self::gather`] to [`Self::settle`].
     gathered: Option<Vec<(P, Edit)>>,
+    /// Of which prefixes the paths are known to have their standings.
+    in_order: InOrder<P>,
     room: Scratch,
 }
 
@@ -43,6 +47,7 @@ impl<P: IpPrefix> LocRib<P> {
             lists: PathLists::default(),
             log: Log::new(),
             gathered: None,
+            in_order: InOrder::default(),
             room: Scratch::default(),
         }
     }
@@ -118,7 +123,7 @@ impl<P: IpPrefix> LocRib<P> {
         core: &'a mut Core,
         stages: Option<&'a mut Stages>,
     ) -> (&'a mut PrefixTable<P, u64>, PrefixUpdate<'a, P>) {
-        let Self { family, table, lists, log, room, gathered: _ } = self;
+        let Self { family, table, lists, log, room, gathered: _, in_order: _ } = self;
         (table, PrefixUpdate { family: *family, lists, log, room, core, stages, offered: None, added: 0 })
     }
 
@@ -221,8 +226,20 @@ impl<P: IpPrefix> LocRib<P> {
         page
     }
 
+    /// For these readers paths of a prefix are put in order from now on, in each event.
+    pub(crate) fn rank_for(&mut self, readers: PathCounts) {
+        let ranked = (!readers.is_empty()).then(|| readers.ranked());
+        self.in_order.rank(ranked, self.table.is_empty());
+    }
+
+    /// Whether the paths of all prefixes have their standings: then no walk finds anything that is to be told.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.in_order.is_whole()
+    }
+
     /// Prefixes after one (or from the first), and up to `last`, until they have `max` paths, with each as it was told and as
-    /// it is to be told now. Changes come into the log for `others`, who were told of these prefixes before.
+    /// it is to be told now. Where they have not been put in order since somebody reads each, changes come into the log
+    /// for `others`, who were told of these prefixes before.
     pub(crate) fn page_of_each(
         &mut self,
         core: &mut Core,
@@ -230,6 +247,10 @@ impl<P: IpPrefix> LocRib<P> {
         max: usize,
         others: PathCounts,
     ) -> EachPage<P> {
+        let page = self.page_in_order((after, last), max);
+        if !page.prefixes.is_empty() || self.is_in_order() {
+            return page;
+        }
         let prefixes = self.page_up_to(last, after, max);
         let (table, mut desk) = self.open(core, None);
         let mut page = EachPage { paths: Vec::new(), prefixes: Vec::new() };
@@ -244,6 +265,32 @@ impl<P: IpPrefix> LocRib<P> {
             });
             page.prefixes.push((prefix, page.paths.len()));
         }
+        let is_end = page.prefixes.is_empty() && last.is_none();
+        self.in_order.came_by(after, page.extent().last, is_end);
+        page
+    }
+
+    /// The same of those that are in order: what was told of them is what is to be told.
+    fn page_in_order(&self, (after, last): (Option<P>, Option<P>), max: usize) -> EachPage<P> {
+        let mut page = EachPage { paths: Vec::new(), prefixes: Vec::new() };
+        if !self.in_order.goes_beyond(after) {
+            return page;
+        }
+        self.table.scan(after, |prefix, word| {
+            let is_wanted = page.paths.len() < max
+                && page.prefixes.len() < max
+                && last.is_none_or(|last| prefix <= last)
+                && self.in_order.has(prefix);
+            if is_wanted {
+                self.lists.for_each(word, |path| {
+                    if path.standing() != 0 {
+                        page.paths.push(Change::each(prefix, path, path));
+                    }
+                });
+                page.prefixes.push((prefix, page.paths.len()));
+            }
+            is_wanted
+        });
         page
     }
 

@@ -304,6 +304,16 @@ impl PathCounts {
         self.0 & Self::VIEW.0 != 0
     }
 
+    /// The numbers of its bits.
+    pub(crate) fn bits(self) -> impl Iterator<Item = usize> {
+        (0..u32::BITS as usize).filter(move |bit| self.0 >> bit & 1 != 0)
+    }
+
+    /// The one with these bits.
+    pub(crate) fn of_bits(bits: impl Iterator<Item = usize>) -> Self {
+        Self(bits.fold(0, |all, bit| all | 1 << bit))
+    }
+
     /// How many paths have to be put in order.
     pub(crate) fn ranked(self) -> u8 {
         if self.has_view() {

@@ -1,7 +1,7 @@
 //! Policies at work: what they make of routes that are there, and how far a change of them has come.
 
 use holdfast_policy::{PolicySource, Program, Trace};
-use holdfast_types::{Family, Prefix};
+use holdfast_types::Prefix;
 
 use crate::{
     PeerIndex, Pipeline,
@@ -80,12 +80,13 @@ impl Pipeline {
 
     /// How far a change of the peer's policy has come; `None` if none is under way.
     pub fn policy_progress(&self, peer: PeerIndex, direction: Direction) -> Option<Progress> {
-        let total = Family::ALL.into_iter().map(|family| self.table_size(family).0 as u64).sum();
+        let prefixes = [self.v4.rib.table.len(), self.v6.rib.table.len()];
+        let total = prefixes.iter().sum::<usize>() as u64;
         let done = match direction {
             Direction::Import => self.import_walked(peer)?,
             Direction::Export => {
                 let member = self.members.get(peer.index())?.as_ref()?;
-                self.streams.policy_walked(member, [self.v4.rib.table.len(), self.v6.rib.table.len()])?
+                self.streams.policy_walked(member, prefixes)?
             }
         };
         Some(Progress { done: done.min(total), total })

@@ -10,6 +10,8 @@ use crate::path::SetId;
 
 /// Answers that are kept: routes that one read brings, twice over. A power of two.
 const ROOM: usize = 1 << 13;
+/// So many times that at most, where many ask: each asks about the whole table, one behind the other.
+const MOST_ROOMS: usize = 32;
 
 /// 32 octets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -44,11 +46,12 @@ impl Answer {
     }
 
     /// Where it is kept. Whoever chooses prefixes so that they meet there has them asked about again.
-    fn place(&self) -> usize {
+    #[inline]
+    fn place(&self, room: usize) -> usize {
         let mixed = (self.bits[0] ^ self.bits[1].rotate_left(29) ^ u64::from(self.length) << 8)
             .wrapping_add(u64::from(self.set.0) << 17)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (u64::BITS - ROOM.ilog2())) as usize
+        (mixed >> (u64::BITS - room.ilog2())) as usize
     }
 }
 
@@ -56,6 +59,10 @@ impl Answer {
 #[derive(Debug, Default)]
 pub(crate) struct RouteVerdicts {
     answers: Vec<Answer>,
+    /// How many rooms there may be.
+    rooms: usize,
+    /// Answers that others have displaced since there is so much room.
+    displaced: usize,
     /// By number of the set, how often it was given to another one.
     generations: Vec<u16>,
 }
@@ -65,7 +72,10 @@ impl RouteVerdicts {
     #[inline]
     pub(crate) fn get(&self, prefix: Prefix, set: SetId) -> Option<Option<SetId>> {
         let asked = Answer::to(prefix, set, *self.generations.get(set.index())?);
-        let known = self.answers.get(asked.place())?;
+        if self.answers.is_empty() {
+            return None;
+        }
+        let known = self.answers.get(asked.place(self.answers.len()))?;
         let is_same = Answer { effective: asked.effective, ..*known } == asked;
         is_same.then(|| (known.effective != SetId::NONE).then_some(known.effective))
     }
@@ -74,12 +84,33 @@ impl RouteVerdicts {
     pub(crate) fn put(&mut self, prefix: Prefix, set: SetId, effective: Option<SetId>, numbers: usize) {
         if self.answers.is_empty() {
             self.answers = vec![Answer::NONE; ROOM];
+        } else if self.displaced > self.answers.len() && self.answers.len() < ROOM * self.rooms {
+            self.grow();
         }
         if self.generations.len() <= set.index() {
             self.generations.resize(numbers, 0);
         }
         let answer = Answer::to(prefix, set, self.generations[set.index()]);
-        self.answers[answer.place()] = Answer { effective: effective.unwrap_or(SetId::NONE), ..answer };
+        let place = answer.place(self.answers.len());
+        self.displaced += usize::from(self.answers[place] != Answer::NONE);
+        self.answers[place] = Answer { effective: effective.unwrap_or(SetId::NONE), ..answer };
+    }
+
+    /// There are so many who ask about the whole table.
+    pub(crate) fn make_room(&mut self, asking: usize) {
+        self.rooms = asking.next_power_of_two().min(MOST_ROOMS);
+    }
+
+    /// Twice the room. What was said stays.
+    #[cold]
+    fn grow(&mut self) {
+        let room = 2 * self.answers.len();
+        for answer in std::mem::replace(&mut self.answers, vec![Answer::NONE; room]) {
+            if answer != Answer::NONE {
+                self.answers[answer.place(room)] = answer;
+            }
+        }
+        self.displaced = 0;
     }
 
     /// The number is that of a new set.
@@ -97,7 +128,7 @@ impl RouteVerdicts {
     #[inline]
     pub(crate) fn fit(&mut self, numbers: usize) {
         if self.generations.len() > 4 * numbers.max(1024) {
-            *self = Self::default();
+            *self = Self { rooms: self.rooms, ..Self::default() };
         }
     }
 
@@ -108,6 +139,8 @@ impl RouteVerdicts {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_types::Ipv4Prefix;
+
     use super::*;
 
     const NUMBERS: usize = 16;
@@ -157,6 +190,24 @@ mod tests {
         assert_eq!(verdicts.get(route, set), Some(Some(set)));
         verdicts.fit(10);
         assert_eq!((verdicts.get(route, set), verdicts.memory()), (None, 0));
+    }
+
+    #[test]
+    fn where_many_ask_the_answers_about_a_whole_table_are_kept() {
+        let routes =
+            || (0..4 * ROOM as u32).map(|n| Prefix::V4(Ipv4Prefix::from_bits(u128::from(n) << 104, 24)));
+        let found = |verdicts: &RouteVerdicts| {
+            routes().filter(|route| verdicts.get(*route, SetId(3)) == Some(None)).count()
+        };
+        let (mut few, mut many) = (RouteVerdicts::default(), RouteVerdicts::default());
+        many.make_room(300);
+        for verdicts in [&mut few, &mut many] {
+            for _ in 0..8 {
+                routes().for_each(|route| verdicts.put(route, SetId(3), None, NUMBERS));
+            }
+        }
+        assert!(found(&few) <= ROOM && found(&many) > 7 * 4 * ROOM / 10, "{} {}", found(&few), found(&many));
+        assert!(many.memory() <= (ROOM * MOST_ROOMS + NUMBERS) * size_of::<Answer>(), "{}", many.memory());
     }
 
     #[test]

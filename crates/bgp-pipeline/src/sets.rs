@@ -271,7 +271,7 @@ pub(crate) struct Identity {
 }
 
 /// Who is offered a set behind the decision.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Asker {
     Rib,
     Receiver(Receiver),
@@ -301,11 +301,13 @@ pub(crate) struct AttributeSets {
     dropped: Vec<SetId>,
     idle: VecDeque<(SetId, Stamp)>,
     /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
-    variants: HashMap<SetId, Vec<(Edits, SetId)>, HashKey>,
+    variants: HashMap<SetId, HashMap<Edits, SetId, HashKey>, HashKey>,
     /// What stages behind the decision have made of sets ([`Core::before_export`](crate::core::Core::before_export)).
-    offered: HashMap<SetId, Vec<(Asker, Option<SetId>)>, HashKey>,
+    offered: HashMap<SetId, HashMap<Asker, Option<SetId>, HashKey>, HashKey>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
+    /// The same of sets after an import policy that looks at prefixes: one that does not is asked once all the same.
+    pub(crate) exported_after: Verdicts,
     /// What they are hashed to where they are announced, while that is asked.
     pub(crate) hashes: Hashes,
     /// What the sets of each peer take.
@@ -342,6 +344,7 @@ impl AttributeSets {
             variants: HashMap::with_hasher(key),
             offered: HashMap::with_hasher(key),
             exported: Verdicts::default(),
+            exported_after: Verdicts::default(),
             hashes: Hashes::default(),
             kept: Vec::new(),
             births: Births::default(),
@@ -608,27 +611,27 @@ impl AttributeSets {
 
     /// The set that these edits have made of another; [`SetId::NONE`]: it is refused then.
     pub(crate) fn variant(&self, set: SetId, edits: &Edits) -> Option<SetId> {
-        let variants = self.variants.get(&set)?;
-        variants.iter().find(|(other, _)| other == edits).map(|(_, derived)| *derived)
+        self.variants.get(&set)?.get(edits).copied()
     }
 
     /// Remembers one, with the user it was acquired with.
     pub(crate) fn add_variant(&mut self, set: SetId, edits: Edits, derived: SetId) {
-        self.variants.entry(set).or_default().push((edits, derived));
+        let key = self.key;
+        self.variants.entry(set).or_insert_with(|| HashMap::with_hasher(key)).insert(edits, derived);
     }
 
     /// What was made of a set for one who asks; `None`: nobody has asked.
     pub(crate) fn offered(&self, set: SetId, asker: Asker) -> Option<Option<SetId>> {
-        let answers = self.offered.get(&set)?;
-        answers.iter().find(|(other, _)| *other == asker).map(|(_, made)| *made)
+        self.offered.get(&set)?.get(&asker).copied()
     }
 
     /// Remembers it, with the user it was acquired with if it is another set; whether there is room.
     pub(crate) fn keep_offered(&mut self, set: SetId, asker: Asker, made: Option<SetId>) -> bool {
-        let answers = self.offered.entry(set).or_default();
+        let key = self.key;
+        let answers = self.offered.entry(set).or_insert_with(|| HashMap::with_hasher(key));
         let has_room = answers.len() < MOST_ASKERS;
         if has_room {
-            answers.push((asker, made));
+            answers.insert(asker, made);
         }
         has_room
     }
@@ -636,9 +639,17 @@ impl AttributeSets {
     /// A set is about to go, and what was made of it.
     #[cold]
     fn forget_offered(&mut self, set: SetId) {
-        let answers = self.offered.remove(&set).unwrap_or_default();
-        let made = answers.into_iter().filter_map(|(_, made)| made);
+        let answers = self.offered.remove(&set).into_iter().flatten();
+        let made = answers.filter_map(|(_, made)| made);
         made.filter(|made| *made != set).for_each(|made| self.release(made));
+    }
+
+    /// There are so many who ask about sets.
+    pub(crate) fn make_room(&mut self, asking: usize) {
+        self.exported.make_room(asking);
+        self.exported_after.make_room(asking);
+        self.hashes.make_room(asking);
+        self.of_routes.make_room(asking);
     }
 
     /// More users.
@@ -703,9 +714,9 @@ impl AttributeSets {
         match self.verdict(set) {
             Verdict::Accepted(derived) if derived != set => self.release(derived),
             Verdict::PerRoute => {
-                let variants = self.variants.remove(&set).unwrap_or_default();
-                let others = variants.iter().map(|(_, derived)| *derived);
+                let others = self.variants.remove(&set).into_iter().flatten();
                 others
+                    .map(|(_, derived)| derived)
                     .filter(|other| ![set, SetId::NONE].contains(other))
                     .for_each(|other| self.release(other));
             }
@@ -727,6 +738,7 @@ impl AttributeSets {
         self.pool.free(bytes);
         self.records.remove(set.0);
         self.exported.forget(set, self.records.numbers());
+        self.exported_after.forget(set, self.records.numbers());
         self.of_routes.fit(self.records.numbers());
         self.hashes.forget(set);
         if self.idle.is_empty() && self.idle.capacity() > IDLE_ROOM {
@@ -771,6 +783,7 @@ impl AttributeSets {
             + self.index.memory()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
             + self.exported.memory()
+            + self.exported_after.memory()
             + self.of_routes.memory()
             + self.hashes.memory()
     }

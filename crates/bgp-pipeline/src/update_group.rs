@@ -9,18 +9,17 @@
 //! Encoding is driven by the receivers: messages are made when a member's socket takes them, so what a slow
 //! peer has not read costs a number.
 
+mod census;
 pub(crate) mod chunk;
 mod ledger;
 pub(crate) mod member;
 mod pulling;
 pub(crate) mod stream;
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    rc::Rc,
-};
+use std::{collections::VecDeque, rc::Rc};
 
 use self::{
+    census::Census,
     chunk::Chunk,
     ledger::Ledger,
     member::{Call, Member, StreamId},
@@ -47,6 +46,10 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Streams {
     slots: Vec<Option<Stream>>,
+    /// Places in `slots` that nobody has.
+    free: Vec<u32>,
+    /// Kept with each stream that comes, goes, or changes its group.
+    census: Census,
     next_group: GroupNumber,
     outgoing: Outgoing,
     pub(crate) ended: Vec<Ended>,
@@ -66,6 +69,8 @@ impl Streams {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
+            free: Vec::new(),
+            census: Census::default(),
             next_group: GroupNumber::FIRST,
             outgoing: Outgoing::default(),
             ended: Vec::new(),
@@ -121,13 +126,24 @@ impl Streams {
     }
 
     fn add(&mut self, stream: Stream) -> StreamId {
-        let free = self.slots.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.slots.len());
-        match free {
-            Some(number) => self.slots[number] = Some(stream),
-            None => self.slots.push(Some(stream)),
+        self.census.enter(&stream);
+        match self.free.pop() {
+            Some(number) => {
+                self.slots[number as usize] = Some(stream);
+                StreamId(number)
+            }
+            None => {
+                self.slots.push(Some(stream));
+                StreamId(self.slots.len() as u32 - 1)
+            }
         }
-        StreamId(number as u32)
+    }
+
+    fn take_out(&mut self, id: StreamId) -> Option<Stream> {
+        let stream = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
+        self.census.leave(&stream);
+        Some(stream)
     }
 
     /// Octets of what is put off.
@@ -142,9 +158,8 @@ impl Streams {
 
     /// The group with this export.
     pub(crate) fn group(&mut self, export: Export) -> Rc<Group> {
-        let known = self.iter().find(|(_, stream)| stream.group.export == export);
-        if let Some((_, stream)) = known {
-            return Rc::clone(&stream.group);
+        if let Some(group) = self.census.group(&export) {
+            return group;
         }
         Rc::new(Group::new(export, self.next_number()))
     }
@@ -158,7 +173,7 @@ impl Streams {
 
     /// By family, what groups are sent that are sent several paths of a prefix.
     pub(crate) fn mosts(&self) -> [PathCounts; 2] {
-        self.iter().fold(Default::default(), |mosts, (_, stream)| unite(mosts, stream.mosts()))
+        self.census.mosts()
     }
 
     /// The same of those who have to be told what a walk of this stream finds.
@@ -166,6 +181,9 @@ impl Streams {
         let Some(stream) = self.get(id).filter(|stream| stream.reads_each()) else {
             return Default::default();
         };
+        if stream.v4.walk.is_none() && stream.v6.walk.is_none() {
+            return Default::default();
+        }
         let others = self.iter().filter(|(other, _)| *other != id).map(|(_, other)| {
             let [v4, v6] = other.mosts();
             let told = |mosts, is_told| if is_told { mosts } else { PathCounts::default() };
@@ -176,8 +194,7 @@ impl Streams {
 
     /// How many groups there are.
     pub(crate) fn groups(&self) -> usize {
-        let numbers: BTreeSet<_> = self.iter().map(|(_, stream)| stream.group.number).collect();
-        numbers.len()
+        self.census.groups()
     }
 
     /// A new session: it is given the whole table. Members that start together share the walk.
@@ -188,7 +205,10 @@ impl Streams {
         own: OwnNextHops,
         ends: [u64; 2],
     ) -> Member {
-        let waiting = self.iter().find(|(_, stream)| stream.awaits_dump(group, ends)).map(|(id, _)| id);
+        let waiting = match self.census.streams_of(group) {
+            0 => None,
+            _ => self.iter().find(|(_, stream)| stream.awaits_dump(group, ends)).map(|(id, _)| id),
+        };
         let id = waiting.unwrap_or_else(|| self.add(Stream::new(Rc::clone(group), own, ends)));
         self.enter(peer, id, own)
     }
@@ -245,7 +265,7 @@ impl Streams {
         stream.pass(member.chunk, u64::MAX);
         stream.members.remove(peer);
         if stream.members.len() == 0 {
-            self.slots[member.stream.0 as usize] = None;
+            self.take_out(member.stream);
             self.seams.end(member.stream.lane());
         }
     }
@@ -322,7 +342,9 @@ impl Streams {
     ) {
         self.split(peer, member);
         self.looked_at = None;
-        if let Some(stream) = self.get_mut(member.stream) {
+        let Self { slots, census, .. } = self;
+        if let Some(stream) = slots.get_mut(member.stream.0 as usize).and_then(Option::as_mut) {
+            census.leave(stream);
             stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
             stream.default_route = stream.default_route.or(group.export.default_route);
             stream.joins = true;
@@ -344,6 +366,7 @@ impl Streams {
                 false => {}
             }
             stream.changing = stream.v4.walk.is_some() || stream.v6.walk.is_some();
+            census.enter(stream);
         }
     }
 
@@ -369,11 +392,13 @@ impl Streams {
     fn merge(&mut self, id: StreamId, ends: [u64; 2], members: &mut [Option<Member>]) {
         let joins = |stream: &&Stream| stream.joins && stream.is_idle(ends) && stream.is_whole();
         let Some(stream) = self.get(id).filter(joins) else { return };
+        let alone = self.census.streams_of(&stream.group) == 1;
         let same = |other: &Stream| Rc::ptr_eq(&other.group, &stream.group);
-        let mut group = self.iter().filter(|(other, stream)| *other != id && same(stream)).peekable();
-        let alone = group.peek().is_none();
-        let into = group.find(|(_, stream)| stream.is_at_end(ends) && stream.is_whole()).map(|(id, _)| id);
-        drop(group);
+        let is_there = |other: &Stream| same(other) && other.is_at_end(ends) && other.is_whole();
+        let into = match alone {
+            true => None,
+            false => self.iter().find(|(other, stream)| *other != id && is_there(stream)).map(|(id, _)| id),
+        };
         match into {
             Some(into) => self.join_streams(id, into, members),
             None => {
@@ -385,7 +410,7 @@ impl Streams {
     }
 
     fn join_streams(&mut self, id: StreamId, into: StreamId, members: &mut [Option<Member>]) {
-        let Some(from) = self.slots[id.0 as usize].take() else { return };
+        let Some(from) = self.take_out(id) else { return };
         self.seams.join(id.lane(), into.lane());
         let Some(stream) = self.get_mut(into) else { return };
         // Both are at the end, so both histories say the same; one that was lost says nothing.

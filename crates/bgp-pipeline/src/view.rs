@@ -6,6 +6,7 @@
 //! what the receiver is told. Nothing is stored by view.
 
 use holdfast_types::IpPrefix;
+use smallvec::{SmallVec, smallvec};
 
 use crate::{
     adj_rib_out::{Before, Recipients, Side},
@@ -13,6 +14,7 @@ use crate::{
     cursor::{Cursor, Encoding, Walk, WalkKind},
     export::Group,
     fanout::Change,
+    loc_rib::Extent,
     path::{Path, SourceId},
     table::Table,
 };
@@ -84,9 +86,9 @@ impl<'a> Choice<'a> {
     }
 
     /// Each route that was told, or is told now: before, and now.
-    fn changes(&self) -> Vec<(Path, Path)> {
+    fn changes(&self) -> SmallVec<[(Path, Path); 1]> {
         if !self.is_identified {
-            return vec![(first(&self.before), first(&self.now))];
+            return smallvec![(first(&self.before), first(&self.now))];
         }
         let was = |source| self.before.iter().find(|old| old.source == source).copied();
         let told = self.now.iter().map(|new| (was(new.source).unwrap_or(new.absent()), *new));
@@ -95,9 +97,9 @@ impl<'a> Choice<'a> {
     }
 
     /// Each route that may have been told, as it is told now.
-    fn whatever_was<P>(&self, paths: &[Change<P>]) -> Vec<Path> {
+    fn whatever_was<P>(&self, paths: &[Change<P>]) -> SmallVec<[Path; 1]> {
         if !self.is_identified {
-            return vec![self.only()];
+            return smallvec![self.only()];
         }
         let gone = paths.iter().map(|change| change.new).filter(|path| !self.is_chosen(path.source));
         self.now.iter().copied().chain(gone.map(Path::absent)).collect()
@@ -165,21 +167,22 @@ impl<P: IpPrefix> Table<P> {
         self.window.recycle(merged);
     }
 
-    /// A page of a walk for a view; the last prefix, and how many there were.
+    /// A page of a walk for a view, of about `most` paths.
     pub(crate) fn walk_for_view(
         &mut self,
         walk: Walk<P>,
         cursor: &mut Cursor<P>,
         recipients: &Recipients<'_>,
         encoding: &mut Encoding<'_>,
-    ) -> (Option<P>, usize) {
-        let Encoding { core, marks, limits, others } = encoding;
+        most: usize,
+    ) -> Extent<P> {
+        let Encoding { core, marks, others, .. } = encoding;
         let Self { rib, window, .. } = self;
         let others = others[usize::from(P::WIDTH != 32)];
-        let page = rib.page_of_each(core, (walk.after, cursor.limit()), limits.window, others);
+        let page = rib.page_of_each(core, (walk.after, cursor.limit()), most, others);
         // All had been read: what was logged now is of the page.
         cursor.position = rib.log.end();
-        window.tally.restarted = walk.kind == WalkKind::Resume && walk.after.is_none();
+        window.tally.restarted |= walk.kind == WalkKind::Resume && walk.after.is_none();
         let mut choice = Choice::new::<P>(recipients);
         // What may have been told of it is another path besides.
         let default = recipients.default_route.filter(|_| walk.after.is_none()).map(Path::absent);

@@ -125,7 +125,12 @@ impl Recipients<'_> {
     /// Of what one is, in the place of a path.
     pub(super) fn asked<P: IpPrefix>(&self, core: &Core, path: Path) -> Option<Asked> {
         let originator = self.current.originator_of(core, path)?;
-        Some(Asked { group: self.current.number, family: u8::from(P::WIDTH != 32), originator })
+        Some(Asked {
+            group: self.current.number,
+            family: u8::from(P::WIDTH != 32),
+            originator,
+            is_imported: false,
+        })
     }
 
     /// The lane of a path.

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use holdfast_policy::Edits;
+use holdfast_types::Prefix;
+
+use crate::path::SetId;
 
 /// The answer of a policy that does not let a set pass; all others are outcomes.
 pub(super) const REFUSED: u8 = u8::MAX;
@@ -32,6 +35,19 @@ pub(super) struct Outcomes {
     numbers: HashMap<Edits, u32>,
     /// Room for one evaluation.
     pub(super) edits: Edits,
+    /// What was asked last in this window.
+    pub(super) last: Last,
+}
+
+/// The route that the policy was asked about last: whoever chooses from several paths asks, and asks again when it tells.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Last {
+    /// There is no window: what is asked about may be another by the next time.
+    NoWindow,
+    /// Nothing yet.
+    Nothing,
+    /// A prefix and its set as received, and what was said.
+    Route((Prefix, SetId), Option<(SetId, Outcome)>),
 }
 
 impl Outcomes {
@@ -42,6 +58,7 @@ impl Outcomes {
             unchanged: u32::from(UNCHANGED) + u32::from(rewrites),
             numbers: HashMap::new(),
             edits: Edits::default(),
+            last: Last::NoWindow,
         }
     }
 
@@ -62,10 +79,28 @@ impl Outcomes {
 
     #[inline]
     pub(super) fn begin_window(&mut self) {
+        self.last = Last::Nothing;
         while self.known.len() > usize::from(REFUSED) {
             self.known.pop().iter().for_each(|edits| {
                 self.numbers.remove(edits);
             });
+        }
+    }
+
+    /// What was said of a route, if it was the last.
+    #[inline]
+    pub(super) fn said_of(&self, route: (Prefix, SetId)) -> Option<Option<(SetId, Outcome)>> {
+        match self.last {
+            Last::Route(last, said) if last == route => Some(said),
+            Last::Route(..) | Last::Nothing | Last::NoWindow => None,
+        }
+    }
+
+    /// Remembers what was said of a route until the next one, or the end of the window.
+    #[inline]
+    pub(super) fn say(&mut self, route: (Prefix, SetId), said: Option<(SetId, Outcome)>) {
+        if !matches!(self.last, Last::NoWindow) {
+            self.last = Last::Route(route, said);
         }
     }
 }

@@ -13,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 use super::outcomes::Outcome;
 use crate::{
     NextHopRule, PeerConfig, PeerIndex, PeerKind, PrivateAsnRule, SendPaths, SessionFacts, SpeakerConfig,
-    class::Policy,
+    class::{Policy, PolicyKey},
     core::{Core, family_index},
     onward::Signing,
     orf::{Orf, PrefixFilter},
@@ -31,7 +31,7 @@ pub(crate) struct Export {
     pub(super) policy: Policy,
     pub(crate) kind: PeerKind,
     /// The receivers' AS where the policy may ask, else 0.
-    pub(super) receiver: Asn,
+    pub(crate) receiver: Asn,
     pub(crate) families: [bool; 2],
     pub(crate) four_octet_as: bool,
     pub(crate) max_message_len: usize,
@@ -134,6 +134,19 @@ impl Export {
             export.families[index] = orf[index].as_ref().is_none_or(|orf| orf.is_open());
         }
         export
+    }
+
+    /// Steps that its policy takes for one route at most; 1 or more.
+    pub(crate) fn steps(&self) -> usize {
+        match &self.policy {
+            Policy::Program(program) => program.steps().max(1),
+            Policy::AcceptAll | Policy::Missing => 1,
+        }
+    }
+
+    /// Stands for its policy.
+    pub(crate) fn policy_key(&self) -> PolicyKey {
+        self.policy.key()
     }
 
     /// The same for receivers with four-octet AS numbers: what a route is when it is shown.

@@ -52,6 +52,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         decides: bool,
         room: &mut Each,
     ) -> Option<u64> {
+        self.core.effort.ordered += 1;
         let Each { before, after, ordered, decision } = room;
         let most = if decides { usize::from(self.core.speaker.max_paths) } else { 1 };
         let mut shares = Vec::new();

@@ -9,10 +9,22 @@ pub(crate) struct EachPage<P> {
     pub(super) prefixes: Vec<(P, usize)>,
 }
 
+/// How far a page goes.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Extent<P> {
+    /// The last prefix; `None` if there is none.
+    pub(crate) last: Option<P>,
+    /// How many there are.
+    pub(crate) prefixes: usize,
+    /// How many paths were looked at.
+    pub(crate) paths: usize,
+}
+
 impl<P: Copy + Eq> EachPage<P> {
-    /// The last prefix, and how many there are.
-    pub(crate) fn extent(&self) -> (Option<P>, usize) {
-        (self.prefixes.last().map(|(prefix, _)| *prefix), self.prefixes.len())
+    /// How far it goes.
+    pub(crate) fn extent(&self) -> Extent<P> {
+        let last = self.prefixes.last().map(|(prefix, _)| *prefix);
+        Extent { last, prefixes: self.prefixes.len(), paths: self.paths.len() }
     }
 
     /// The paths of the first prefix if this one that is in no table is before them, else none.

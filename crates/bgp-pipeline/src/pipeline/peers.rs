@@ -99,14 +99,15 @@ impl Pipeline {
     /// Whether each path of a prefix is to be told of, and how many in order, follows from the groups there are.
     pub(crate) fn count_paths(&mut self) {
         self.core.mosts = self.streams.mosts();
+        self.v4.rib.rank_for(self.core.mosts[0]);
+        self.v6.rib.rank_for(self.core.mosts[1]);
     }
 
     /// There may be more who ask about sets: groups of peers, and the RIB's policy.
     pub(crate) fn make_room(&mut self) {
         self.count_paths();
         let asking = self.streams.groups() + usize::from(self.rib_policy.is_some());
-        self.core.sets.exported.make_room(asking);
-        self.core.sets.hashes.make_room(asking);
+        self.core.sets.make_room(asking);
     }
 
     /// Other rules for the decision: at once for what changes, and for the rest as [`Self::work`] comes by.

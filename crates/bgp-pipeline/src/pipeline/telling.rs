@@ -9,7 +9,7 @@ use super::Pipeline;
 use crate::{
     Direction, Event, PeerIndex, RibChanges,
     core::family_index,
-    cursor::Encoding,
+    cursor::{Encoding, STEP},
     rib_out::{RibOut, Telling},
     rib_policy::RibPolicy,
     seam::StreamKey,
@@ -20,9 +20,14 @@ impl Pipeline {
     /// The next messages for a peer's socket, some ten thousand octets most often. Encodes at most one window of changes, so the call is short; `None` while [`Self::pending`] stays true
     /// means that what was encoded is for others: call again, now or in the next round.
     pub fn pull(&mut self, index: PeerIndex) -> Option<Messages> {
+        self.pull_until(index, &|| false)
+    }
+
+    /// The same, with less of a walk where `is_over` says that the turn is: it is asked every few hundred paths.
+    pub fn pull_until(&mut self, index: PeerIndex, is_over: &dyn Fn() -> bool) -> Option<Messages> {
         let limits = self.core.speaker.limits;
         let (core, marks) = (&mut self.core, &mut self.marks);
-        let mut encoding = Encoding { limits, core, marks, others: Default::default() };
+        let mut encoding = Encoding { limits, core, marks, step: STEP, is_over, others: Default::default() };
         let tables = (&mut self.v4, &mut self.v6);
         let messages = self.streams.pull(index, &mut self.members, tables, &mut encoding);
         for (peers, family) in std::mem::take(&mut self.streams.ended) {

@@ -12,6 +12,11 @@ use crate::{PeerIndex, cursor::Encoding, table::Table};
 /// Changes encoded at once where each route is another message: half a millisecond.
 const SIGNING_WINDOW: usize = 128;
 
+/// Steps of export policies that a window may take: some milliseconds.
+const WINDOW_STEPS: usize = 1 << 17;
+/// Steps of export policies before it is asked whether the turn is over.
+const STEPS: usize = 1 << 14;
+
 impl Streams {
     /// The next messages for a member, one chunk. Encodes at most one window, which may come to nothing for this
     /// member.
@@ -37,17 +42,23 @@ impl Streams {
         if stream.group.export.signing.is_some() {
             encoding.limits.window = encoding.limits.window.min(SIGNING_WINDOW);
         }
+        let steps = stream.group.export.steps();
+        encoding.limits.window = encoding.limits.window.min(WINDOW_STEPS / steps).max(1);
+        encoding.step = encoding.step.min(STEPS / steps).max(1);
         if stream.queued > encoding.limits.shared_bytes {
             self.split_laggards(id, members);
         }
         let mut outgoing = std::mem::take(&mut self.outgoing);
         let mut ledger = self.ledger.take();
-        encoding.others = self.others(id);
-        let stream = self.get_mut(id)?;
+        if !(tables.0.rib.is_in_order() && tables.1.rib.is_in_order()) {
+            encoding.others = self.others(id);
+        }
+        let Self { slots, census, .. } = self;
+        let stream = slots[id.0 as usize].as_mut()?;
         let (ended, unfit) =
             stream.fill(id.lane(), tables, encoding, (&mut outgoing, ledger.as_mut()), members);
         let messages = members[peer.index()].as_mut().and_then(|member| stream.take(peer, member));
-        let applied = stream.ends_change();
+        let applied = stream.ends_change(census);
         (self.outgoing, self.ledger) = (outgoing, ledger);
         self.ended.extend(ended);
         self.unfit.extend(unfit);

@@ -7,6 +7,7 @@ use holdfast_bgp_wire::nlri::Identified;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use super::{
+    census::Census,
     chunk::{Chunk, Messages},
     ledger::Ledger,
     member::Member,
@@ -125,10 +126,20 @@ impl Stream {
         }
     }
 
+    /// Whether what was told by another process is being compared.
+    pub(crate) fn resumes(&self) -> bool {
+        let kinds = [self.v4.walk.map(|walk| walk.kind), self.v6.walk.map(|walk| walk.kind)];
+        kinds.contains(&Some(WalkKind::Resume))
+    }
+
     /// The members if the last walk for a change of policy has just ended.
-    pub(super) fn ends_change(&mut self) -> Option<PeerSet> {
+    pub(super) fn ends_change(&mut self, census: &mut Census) -> Option<PeerSet> {
         let over = self.changing && self.v4.walk.is_none() && self.v6.walk.is_none();
-        self.changing &= !over;
+        if over {
+            census.leave(self);
+            self.changing = false;
+            census.enter(self);
+        }
         over.then(|| self.members.clone())
     }
 

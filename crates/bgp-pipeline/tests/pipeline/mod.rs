@@ -10,6 +10,7 @@ mod faults;
 mod freeze;
 mod journal;
 mod links;
+mod members;
 mod model;
 mod neighbors;
 mod orf;
