@@ -173,8 +173,8 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         };
         if passive {
             link.jobs.clear();
-        } else if !link.jobs.iter().any(Job::asks) {
-            link.jobs.push_back(Job::group(Work::Ask));
+        } else if !self.leaving && !link.jobs.iter().any(Job::asks) {
+            link.jobs.push_back(Job::group(Work::Ask, now));
         }
     }
 
@@ -264,11 +264,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         false
     }
 
-    /// When [`Rip::advance`] is to be called, and [`Rip::is_synchronised`] may change. To be asked after
-    /// [`Rip::poll_transmit`] has given everything.
+    /// When [`Rip::advance`] is to be called, [`Rip::poll_transmit`] has the next datagram, and [`Rip::is_synchronised`] may
+    /// change. To be asked after [`Rip::poll_transmit`] has given everything.
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.leaving {
-            return None;
+            return self.links.values().filter_map(Link::next_datagram).min();
         }
         let change = self.table.change();
         let synchronised = self.synchronised().filter(|at| *at > self.now);
@@ -292,7 +292,7 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             }
             // It says what a triggered update would.
             link.jobs.retain(|job| !job.is_update());
-            link.jobs.push_back(Job::group(Work::Table { after: None }));
+            link.jobs.push_back(Job::group(Work::Table { after: None }, now));
             link.counters.updates += 1;
             link.told = change;
         }
@@ -303,11 +303,11 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     fn trigger(&mut self, now: Instant) {
         let until = self.table.change();
         for link in self.links.values_mut() {
-            let may = !link.config.passive && link.quiet <= now && !link.is_updating();
-            if !may || link.told >= until {
+            let may = !link.config.passive && link.quiet <= now;
+            if !may || !link.has_news(until) {
                 continue;
             }
-            link.jobs.push_back(Job::group(Work::Changes { after: link.told, until }));
+            link.jobs.push_back(Job::group(Work::Changes { after: link.told, until }, now));
             link.counters.triggered_updates += 1;
             link.told = until;
             let [least, most] = QUIET.map(Duration::from_secs);
@@ -315,15 +315,20 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
         }
     }
 
-    /// Leaves in good order: tells all neighbours once that nothing is reachable through this router, and ends. After that
-    /// the router sends nothing and ignores what comes.
+    /// Leaves in good order: tells all neighbours once that nothing is reachable through this router, within 2 s, and ends.
+    /// After that the router sends nothing and ignores what comes.
     pub fn withdraw_all(&mut self, now: Instant) {
         self.now = now;
         self.leaving = true;
         for link in self.links.values_mut().filter(|link| !link.config.passive) {
             link.jobs.clear();
-            link.jobs.push_back(Job::group(Work::Farewell { after: None }));
+            link.jobs.push_back(Job::group(Work::Farewell { after: None }, now));
         }
+    }
+
+    /// Whether all is sent that [`Rip::withdraw_all`] tells.
+    pub fn has_left(&self) -> bool {
+        self.leaving && self.links.values().all(|link| link.jobs.is_empty())
     }
 
     /// Whether the neighbours had time to tell their tables, with one message lost: two update intervals, and what one may be

@@ -7,7 +7,7 @@ use holdfast_types::IpPrefix;
 use crate::{
     Metric, Protocol,
     neighbour::{Budget, Neighbours},
-    send::Job,
+    send::{Job, Pace},
 };
 
 /// What neighbours are told of routes that go through them (RFC 2453 section 3.9, RFC 2080 section 2.6).
@@ -125,6 +125,8 @@ pub(crate) struct Link<P: Protocol> {
     pub(crate) neighbours: Neighbours<P>,
     pub(crate) jobs: VecDeque<Job<P>>,
     pub(crate) answers: Budget,
+    /// Of what all neighbours are sent.
+    pub(crate) pace: Pace,
     /// The next regular update.
     pub(crate) regular: Instant,
     /// No triggered update before.
@@ -141,15 +143,17 @@ impl<P: Protocol> Link<P> {
             neighbours: Neighbours::default(),
             jobs: VecDeque::new(),
             answers: Budget::new(now),
+            pace: Pace::new(now),
             regular,
             quiet: now,
             told,
         }
     }
 
-    /// Whether an update to all neighbours is under way.
-    pub(crate) fn is_updating(&self) -> bool {
-        self.jobs.iter().any(Job::is_update)
+    /// Whether there are changes that no update tells yet. One triggered update is under way at a time; a regular one does
+    /// not keep it waiting.
+    pub(crate) fn has_news(&self, change: u64) -> bool {
+        self.told < change && !self.jobs.iter().any(Job::is_triggered)
     }
 
     /// When there is something to do.
@@ -157,8 +161,7 @@ impl<P: Protocol> Link<P> {
         if self.config.passive {
             return None;
         }
-        // Once it is sent, the caller asks again.
-        let waits = self.told < change && !self.is_updating();
-        Some(if waits { self.regular.min(self.quiet) } else { self.regular })
+        let triggered = self.has_news(change).then_some(self.quiet);
+        [Some(self.regular), triggered, self.next_datagram()].into_iter().flatten().min()
     }
 }

@@ -7,7 +7,7 @@
 //! - hands over each datagram that comes ([`Rip::receive`]);
 //! - then sends what [`Rip::poll_transmit`] gives, takes what [`Rip::poll_event`] tells, and calls [`Rip::advance`] at
 //!   [`Rip::next_deadline`], which is in the past when a change is to be told at once. Changes of all calls before are told
-//!   together.
+//!   together. A long update is given in parts: a few datagrams, then a deadline.
 //!
 //! The router asks its neighbours for their tables when an interface comes up. It keeps the best route to each destination,
 //! tells all of them every 30 seconds and changes at once, splits horizons with poisoned reverse, and forgets what its

@@ -139,6 +139,7 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             }
             Work::Answer(entries.into_iter())
         };
+        let again = |job: &mut Job<P>| matches!(work, Work::Table { .. }) && job.begin_again(source, port);
         let waiting = link.jobs.iter().filter(|job| job.is_answer()).count();
         let may = waiting < ANSWERS
             && link.neighbours.get_mut(source).is_some_and(|known| known.asks(now))
@@ -147,7 +148,9 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             link.counters.refused_requests += 1;
             return Err(Rejected::Requests);
         }
-        link.jobs.push_back(Job::to(source, port, work));
+        if !link.jobs.iter_mut().any(again) {
+            link.jobs.push_back(Job::to(source, port, work, now));
+        }
         Ok(())
     }
 

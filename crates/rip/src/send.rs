@@ -1,6 +1,9 @@
 //! Datagrams, made when somebody asks for them.
 
-use std::{ops::Bound, time::Instant};
+use std::{
+    ops::Bound,
+    time::{Duration, Instant},
+};
 
 use holdfast_rip_wire::{Command, Entry, Writer};
 
@@ -25,12 +28,51 @@ pub struct Transmit<P: Protocol> {
     pub octets: Vec<u8>,
 }
 
+/// Octets a second to one destination: 20 000 routes. FRR's socket for RIPng has room for 7 datagrams of 1500 octets, which
+/// is 25 ms at this rate; the one for RIPv2 for 65 of 504, which is 80 ms.
+const RATE: f64 = 400e3;
+/// What a destination is sent in so long is sent at once; then it is left in peace for so long.
+const GAP: Duration = Duration::from_millis(5);
+/// Octets of an entry, with its part of the headers.
+const ENTRY: usize = 24;
+/// The part of the update interval in which a whole table is told, however large it is.
+const SHARE: u32 = 4;
+/// How long [`Rip::withdraw_all`] takes at most.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How fast one destination is sent to: the receiver discards what finds no room in its socket, and RIP repeats nothing
+/// before the next update.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Pace {
+    /// Nothing before.
+    open: Instant,
+    /// Octets since the last pause.
+    sent: usize,
+}
+
+impl Pace {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { open: now, sent: 0 }
+    }
+
+    /// So many octets were sent. `rate`: octets a second.
+    fn sent(&mut self, now: Instant, octets: usize, rate: f64) {
+        self.sent += octets;
+        let pause = self.sent as f64 / rate;
+        if pause >= GAP.as_secs_f64() {
+            *self = Self { open: now + Duration::from_secs_f64(pause), sent: 0 };
+        }
+    }
+}
+
 /// What is to be sent over an interface, one datagram after the other.
 #[derive(Debug)]
 pub(crate) struct Job<P: Protocol> {
     to: P::Address,
     port: u16,
     work: Work<P>,
+    /// Of an answer; all that is for the group has the pace of the interface.
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -49,12 +91,12 @@ pub(crate) enum Work<P: Protocol> {
 
 impl<P: Protocol> Job<P> {
     /// To all neighbours.
-    pub(crate) fn group(work: Work<P>) -> Self {
-        Self { to: P::GROUP, port: P::PORT, work }
+    pub(crate) fn group(work: Work<P>, now: Instant) -> Self {
+        Self::to(P::GROUP, P::PORT, work, now)
     }
 
-    pub(crate) fn to(to: P::Address, port: u16, work: Work<P>) -> Self {
-        Self { to, port, work }
+    pub(crate) fn to(to: P::Address, port: u16, work: Work<P>, now: Instant) -> Self {
+        Self { to, port, work, pace: Pace::new(now) }
     }
 
     /// Whether it answers somebody.
@@ -64,6 +106,22 @@ impl<P: Protocol> Job<P> {
 
     pub(crate) fn asks(&self) -> bool {
         matches!(self.work, Work::Ask)
+    }
+
+    /// Whether it tells the whole table to who has asked from there. It begins again then: who asks again has lost the
+    /// beginning.
+    pub(crate) fn begin_again(&mut self, to: P::Address, port: u16) -> bool {
+        let after = match &mut self.work {
+            Work::Table { after } if (self.to, self.port) == (to, port) => after,
+            _ => return false,
+        };
+        *after = None;
+        true
+    }
+
+    /// Whether it tells changes to all neighbours.
+    pub(crate) fn is_triggered(&self) -> bool {
+        matches!(self.work, Work::Changes { .. })
     }
 
     /// Whether it tells routes to all neighbours.
@@ -77,31 +135,60 @@ impl<P: Protocol> Job<P> {
 }
 
 impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
-    /// The next datagram. Each says what is so at this time; interfaces, and on one interface updates and answers, take turns.
+    /// The next datagram that may be sent now. Each says what is so at this time; interfaces, and on one interface updates
+    /// and answers, take turns. Each destination has a pace of its own: what is left for it has a [`Rip::next_deadline`].
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
-        let sequence = sequence(self.settings.first_sequence, self.started, self.now);
+        let (now, rate) = (self.now, self.rate());
+        let sequence = sequence(self.settings.first_sequence, self.started, now);
         loop {
             let after = self.last_sent.map_or(Bound::Unbounded, Bound::Excluded);
-            let waiting = |(_, link): &(&u32, &mut Link<P>)| !link.jobs.is_empty();
-            let Some((&id, link)) = self.links.range_mut((after, Bound::Unbounded)).find(waiting) else {
+            let mut links = self.links.range_mut((after, Bound::Unbounded));
+            let open = links.find_map(|(id, link)| Some((*id, link.next_job(now)?, link)));
+            let Some((id, mut job, link)) = open else {
                 // Once more from the first one.
                 self.last_sent.take()?;
                 continue;
             };
             self.last_sent = Some(id);
-            let Some(mut job) = link.jobs.pop_front() else { continue };
             let mut page = Page { id, link: &link.config, table: &self.table, policy: &mut self.policy };
             let (writer, more) = page.fill(&mut job.work);
             let octets = writer.filter(|writer| !writer.is_empty()).map(|writer| writer.finish(sequence));
             let (destination, port) = (job.to, job.port);
+            if let Some(octets) = &octets {
+                link.counters.sent += 1;
+                let pace = if job.is_answer() { &mut job.pace } else { &mut link.pace };
+                pace.sent(now, octets.len(), rate);
+            }
             if more {
                 link.jobs.push_back(job);
             }
             if let Some(octets) = octets {
-                link.counters.sent += 1;
                 return Some(Transmit { interface: id, destination, port, octets });
             }
         }
+    }
+
+    /// Octets a second to one destination.
+    fn rate(&self) -> f64 {
+        let most = if self.leaving { FAREWELL } else { self.settings.update / SHARE };
+        RATE.max((self.table.len() * ENTRY) as f64 / most.as_secs_f64())
+    }
+}
+
+impl<P: Protocol> Link<P> {
+    /// When a datagram of a job may be sent.
+    fn opens(&self, job: &Job<P>) -> Instant {
+        if job.is_answer() { job.pace.open } else { self.pace.open }
+    }
+
+    /// When the next datagram may be sent, if there is one.
+    pub(crate) fn next_datagram(&self) -> Option<Instant> {
+        self.jobs.iter().map(|job| self.opens(job)).min()
+    }
+
+    fn next_job(&mut self, now: Instant) -> Option<Job<P>> {
+        let open = self.jobs.iter().position(|job| self.opens(job) <= now)?;
+        self.jobs.remove(open)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod networks;
 mod one;
+mod pace;
 mod parts;
 mod random;
 mod requests;

@@ -172,7 +172,7 @@ fn who_leaves_in_good_order_is_missed_at_once() {
     assert_eq!(net.ribs[2].len(), 102);
     let now = net.now;
     net.routers[1].withdraw_all(now);
-    net.run(0);
+    net.run(1);
     assert!(net.ribs[2].is_empty() && net.ribs[0].is_empty());
     assert_eq!(net.routers[1].next_deadline(), None);
     let before = net.sent.len();

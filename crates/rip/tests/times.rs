@@ -61,7 +61,8 @@ fn triggered_updates_are_one_to_five_seconds_apart() {
     }
     net.run(6);
     let mut times: Vec<Duration> = net.updates(0, 1, before).map(|sent| sent.at).collect();
-    times.dedup();
+    // An update of more than a few datagrams is told in parts.
+    times.dedup_by(|later, earlier| *later - *earlier < Duration::from_millis(100));
     // About 20 s with one change in each 50 ms.
     assert!((4..=20).contains(&times.len()), "{times:?}");
     let regular = |pair: &&[Duration]| pair[1] - pair[0] < secs(1);

@@ -25,10 +25,13 @@ use std::{
 use holdfast_config::{Datagrams, OwnSection, Routing};
 use holdfast_policy::Library;
 use holdfast_process::{
-    Boot, Command, Configured, End, Network, Part, Process, Reads, Rights, User, serve_configured,
+    Boot, Command, Configured, End, Network, Part, Process, Reads, Rights, User, serve_configured, spawn_task,
 };
 use holdfast_xrl::XrlError;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+};
 
 use crate::{
     section::{NAME, SECTION, Settings},
@@ -70,6 +73,24 @@ static DATAGRAMS: [Datagrams; 2] = [
 struct Rip {
     boot: Rc<Boot>,
     tables: RefCell<Tables>,
+    /// Tables whose neighbours are told that they end.
+    leaving: RefCell<BTreeMap<Option<String>, JoinHandle<()>>>,
+}
+
+impl Rip {
+    /// Ends a table in good order.
+    fn leave(&self, vrf: Option<String>, table: Table) {
+        let mut leaving = self.leaving.borrow_mut();
+        leaving.retain(|_, task| !task.is_finished());
+        leaving.insert(vrf, spawn_task(table.leave()));
+    }
+
+    /// A table that begins again waits for nobody, and its sockets are its own.
+    fn end(&self, vrf: &Option<String>) {
+        if let Some(task) = self.leaving.borrow_mut().remove(vrf) {
+            task.abort();
+        }
+    }
 }
 
 impl Configured for Rip {
@@ -87,17 +108,17 @@ impl Configured for Rip {
         // All before anything changes.
         let sections: BTreeMap<_, _> = sections.collect::<Result<_, _>>()?;
         let mut tables = self.tables.borrow_mut();
-        tables.retain(|vrf, table| {
-            let stays = sections.contains_key(vrf);
-            if !stays {
-                table.say_farewell();
+        let gone: Vec<_> = tables.keys().filter(|vrf| !sections.contains_key(*vrf)).cloned().collect();
+        for vrf in gone {
+            if let Some(table) = tables.remove(&vrf) {
+                self.leave(vrf, table);
             }
-            stays
-        });
+        }
         for (vrf, section) in sections {
             match tables.get(&vrf) {
                 Some(table) => table.configure(section),
                 None => {
+                    self.end(&vrf);
                     let boot = match &vrf {
                         None => Rc::clone(&self.boot),
                         Some(vrf) => Rc::new(self.boot.instance(vrf)),
@@ -125,10 +146,16 @@ impl Configured for Rip {
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let mut end = signal(SignalKind::terminate())?;
     let boot = Rc::new(boot);
-    let rip = Rc::new(Rip { boot: Rc::clone(&boot), tables: RefCell::default() });
+    let rip =
+        Rc::new(Rip { boot: Rc::clone(&boot), tables: RefCell::default(), leaving: RefCell::default() });
     serve_configured(&boot.node, &PROCESS, Rc::clone(&rip));
     boot.join();
     end.recv().await;
-    rip.tables.borrow().values().for_each(Table::say_farewell);
+    for (vrf, table) in rip.tables.take() {
+        rip.leave(vrf, table);
+    }
+    for task in rip.leaving.take().into_values() {
+        let _ = task.await;
+    }
     Ok(())
 }

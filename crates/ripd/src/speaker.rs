@@ -57,6 +57,8 @@ pub(crate) struct Speaker<P: Version> {
     unsent: RefCell<Option<(Transmit<P>, u32)>>,
     /// Something has changed that the engine has to be asked about.
     bell: Notify,
+    /// The farewell is sent.
+    has_left: Notify,
     /// Routes are being refused since the last change of the configuration.
     is_refusing: Cell<bool>,
     /// Redistributed routes have found no room.
@@ -107,6 +109,7 @@ impl<P: Version> Speaker<P> {
             ports: RefCell::default(),
             unsent: RefCell::default(),
             bell: Notify::new(),
+            has_left: Notify::new(),
             is_refusing: Cell::new(false),
             has_left_out: Cell::new(false),
         })
@@ -252,6 +255,7 @@ impl<P: Version> Speaker<P> {
             self.tell();
             let next = self.engine.borrow().next_deadline();
             match sent {
+                Sent::Everything if self.engine.borrow().has_left() => self.has_left.notify_one(),
                 Sent::Everything => {}
                 Sent::Some => {
                     tokio::task::yield_now().await;
@@ -354,11 +358,11 @@ impl<P: Version> Speaker<P> {
         self.bell.notify_one();
     }
 
-    /// Tells neighbours that nothing is reachable this way any more.
-    pub(crate) fn say_farewell(&self) {
+    /// Tells neighbours that nothing is reachable this way any more; returns when all of it is sent, by [`Speaker::run`].
+    pub(crate) async fn say_farewell(&self) {
         self.engine.borrow_mut().withdraw_all(Instant::now());
-        // What there is no room for is lost: the neighbours' time-outs do the rest.
-        while let Sent::Some = self.send() {}
+        self.bell.notify_one();
+        self.has_left.notified().await;
     }
 
     /// Closes its sockets.

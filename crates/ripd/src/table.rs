@@ -5,7 +5,11 @@ use std::{cell::RefCell, collections::BTreeMap, convert::Infallible, rc::Rc, tim
 use holdfast_process::{Boot, spawn_task};
 use holdfast_rip::{Metric, Ripng, Ripv2};
 use holdfast_routing::{Change, Links, Origin, Redistribution, follow};
-use tokio::{sync::Notify, task::AbortHandle, time::sleep};
+use tokio::{
+    sync::Notify,
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
 use tracing::Instrument;
 
 use crate::{
@@ -16,6 +20,9 @@ use crate::{
 
 /// How often it is looked whether neighbours have had the time to answer.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long neighbours are told at most that nothing is reachable any more; the engine takes 2 s where the kernel has room.
+const FAREWELL: Duration = Duration::from_secs(4);
 
 /// How often it is looked whether there is room for redistributed routes that have found none; and so the RIB is asked for
 /// all of them no more often.
@@ -68,10 +75,11 @@ impl Table {
         self.inner.configured.notify_one();
     }
 
-    /// Tells neighbours that nothing is reachable this way any more.
-    pub(crate) fn say_farewell(&self) {
-        self.inner.v2.say_farewell();
-        self.inner.ng.say_farewell();
+    /// Tells neighbours that nothing is reachable this way any more, and ends.
+    pub(crate) async fn leave(self) {
+        let both = async { tokio::join!(self.inner.v2.say_farewell(), self.inner.ng.say_farewell()) };
+        // What there is no room for is lost: the neighbours' time-outs do the rest.
+        let _ = timeout(FAREWELL, both).await;
     }
 
     pub(crate) fn v2(&self) -> &Speaker<Ripv2> {
