@@ -313,9 +313,43 @@ async fn reload(router: &Router, json: bool, out: &mut dyn io::Write) -> Result<
     }
 }
 
+/// An output that keeps the error with which it ended: what writes the text form of calls tells no kind of error.
+struct Output<'o> {
+    out: &'o mut dyn io::Write,
+    error: Option<io::Error>,
+}
+
+impl Output<'_> {
+    fn keep<T>(&mut self, written: io::Result<T>) -> io::Result<T> {
+        written.map_err(|error| {
+            let same = io::Error::from(error.kind());
+            self.error = Some(error);
+            same
+        })
+    }
+}
+
+impl io::Write for Output<'_> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(octets);
+        self.keep(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.keep(flushed)
+    }
+}
+
 impl Call {
-    async fn call(&self, router: &Router, mut out: &mut dyn io::Write) -> Result<(), Failure> {
-        let (resolver, out) = (router.resolver(), &mut out);
+    async fn call(&self, router: &Router, out: &mut dyn io::Write) -> Result<(), Failure> {
+        let mut out = Output { out, error: None };
+        let done = self.ask(router, &mut out).await;
+        out.error.map_or(done, |error| Err(Failure::Output(error)))
+    }
+
+    async fn ask(&self, router: &Router, out: &mut Output<'_>) -> Result<(), Failure> {
+        let resolver = router.resolver();
         let format = if self.options.json { xrl_text::Format::Json } else { xrl_text::Format::Text };
         let done = match self {
             Self { describe: Some(target), .. } => xrl_text::describe(resolver, target, out).await,
