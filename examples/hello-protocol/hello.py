@@ -8,6 +8,8 @@ It opens nothing: the interfaces of the router are in a file (HOLDFAST_API, or t
 `fea`, and everybody else is called over XRL.
 """
 
+import hashlib
+import hmac
 import ipaddress
 import json
 import os
@@ -15,7 +17,7 @@ import socket
 import sys
 import time
 
-from holdfast_xrl import Api, Born, XrlError, until_connected, wait
+from holdfast_xrl import Api, Born, XrlError, secrets, until_connected, wait
 
 PORT, GROUP = 5355, "224.0.0.120"
 # Hellos that may be missed before a neighbour is dead.
@@ -75,10 +77,10 @@ class Table:
 
     def say_hello(self):
         settings = self.hello.settings
-        hello = {"word": settings["word"], "networks": settings["networks"]}
+        hello = json.dumps({"word": settings["word"], "networks": settings["networks"]}).encode()
         for name, sock in self.sockets.items():
             try:
-                sock.sendto(json.dumps(hello).encode(), (GROUP, PORT))
+                sock.sendto(self.hello.digest(hello) + hello, (GROUP, PORT))
             except OSError as error:
                 print(f"{name}: {error}", flush=True)
 
@@ -86,6 +88,10 @@ class Table:
         """A datagram is from anybody: what is not a hello is no hello."""
         try:
             data, (address, _) = sock.recvfrom(LONGEST)
+            length = len(self.hello.digest(b""))
+            digest, data = data[:length], data[length:]
+            if not hmac.compare_digest(digest, self.hello.digest(data)):
+                return
             hello = json.loads(data)
             networks = [str(ipaddress.IPv4Network(network)) for network in hello["networks"][:MOST_NETWORKS]]
             word = str(hello["word"])[:32]
@@ -155,20 +161,41 @@ class Table:
                 self.sync_at = None
 
 
+def arguments(request):
+    """Those of a command, by name."""
+    try:
+        return dict(json.loads(request.arguments or b"{}"))
+    except (ValueError, TypeError, RecursionError):
+        raise XrlError("invalid argument", "the arguments are no JSON object") from None
+
+
 class Hello:
     def __init__(self, api):
         self.api, self.born = api, Born(api)
         self.name = self.born.name
-        self.router = self.settings = None
+        self.router = self.settings = self.key = None
+        self.secrets = []
         # By VRF; the default table is None.
         self.tables = {}
         self.next_hello = self.next_try = 0.0
 
+    def digest(self, data):
+        """What proves that a neighbour has the same key; nothing where there is none."""
+        return hmac.new(self.key, data, hashlib.sha256).digest() if self.key is not None else b""
+
     # What others call.
+
+    def keep(self, request, fds):
+        """The secrets of the section, which comes after them."""
+        self.secrets = secrets(fds)
+        return self.api.type("process.v1.Empty")()
 
     def configure(self, request):
         """The section, which the router has checked. What it changes is done by the loop."""
         self.settings = json.loads(request.settings)
+        # In the place of a secret is its place in the list.
+        key = self.settings.get("key")
+        self.key = None if key is None else self.secrets[key].encode()
         wanted = {None, *(entry.get("vrf") for entry in self.settings.get("interface", []))}
         for vrf in [vrf for vrf in self.tables if vrf not in wanted]:
             self.tables.pop(vrf).close()
@@ -186,6 +213,9 @@ class Hello:
         if rows is None:
             raise XrlError("not found", f"there is no `{request.command}` to show; there is: neighbors, networks")
         shown = [row | ({"vrf": vrf} if vrf else {}) for vrf, table in self.by_vrf() for row in rows(table)]
+        # `holdfast show` has checked them; others may call as well, and what they say fits no row.
+        wanted = arguments(request)
+        shown = [row for row in shown if all(row.get(name) == value for name, value in wanted.items())]
         return [self.api.type("process.v1.Rows")(rows=[json.dumps(row).encode() for row in shown])]
 
     def by_vrf(self):
@@ -202,7 +232,9 @@ class Hello:
     def clear(self, request):
         if request.command not in ("", "counters"):
             raise XrlError("not found", f"there is no `{request.command}` to clear; there is: counters")
-        heard = [heard for table in self.tables.values() for heard in table.neighbors.values()]
+        interface = arguments(request).get("interface")
+        neighbors = [item for table in self.tables.values() for item in table.neighbors.items()]
+        heard = [heard for (on, _), heard in neighbors if interface in (None, on)]
         for one in heard:
             one["hellos"] = 0
         return self.api.type("process.v1.Cleared")(cleared=[f"counters of {len(heard)} neighbors"])
@@ -211,7 +243,7 @@ class Hello:
 
     def join(self):
         router = self.born.router()
-        methods = {"Configure": self.configure, "Show": self.show, "Clear": self.clear}
+        methods = {"Keep": self.keep, "Configure": self.configure, "Show": self.show, "Clear": self.clear}
         router.register(self.name, f"{self.name}-{os.getpid()}", {"process.v1.Process": methods}, sole=True)
         self.router = router
 

@@ -14,6 +14,7 @@ for any of several channels.
 """
 
 import collections
+import json
 import os
 import select
 import shutil
@@ -82,6 +83,11 @@ class Api:
         plain = descriptor_pb2.MethodDescriptorProto()
         method.CopyToProto(plain)
         return number, self._class(method.input_type), self._class(method.output_type), plain.server_streaming
+
+    def takes_fds(self, service, name):
+        """Whether descriptors come along with a call of this method."""
+        method = self.pool.FindServiceByName(service).FindMethodByName(name)
+        return self._option(method, "MethodOptions", "method").request_fds
 
     def describe(self, service, names):
         """What the Finder is told of a service with these methods."""
@@ -331,23 +337,25 @@ class Router:
 
     def register(self, cls, instance, services=None, sole=False):
         """Registers as a component of a class, which the socket decides. `services` are those that others may call: the
-        name of each with a function for each of its methods, from a request to a reply, or to a list for a stream. A sole
-        component is refused while another of its class lives."""
+        name of each with a function for each of its methods, from a request to a reply, or to a list for a stream. It is
+        given the descriptors as well where some come along; they are closed when it returns. A sole component is refused
+        while another of its class lives."""
         component = {"Introspect": lambda body, fds: b"", "Accept": self._accept, "Revoke": self._revoke}
         for name, handler in component.items():
             self.finder.handlers[self.api.method("component.v1.Component", name)[0]] = handler
         for service, methods in (services or {}).items():
             for name, function in methods.items():
                 number, request, _, _ = self.api.method(service, name)
-                self.handlers[number] = self._handler(request, function)
+                self.handlers[number] = self._handler(request, function, self.api.takes_fds(service, name))
         described = [self.api.describe(service, methods) for service, methods in (services or {}).items()]
         request = {"class": cls, "instance": instance, "services": described, "sole": sole}
         self.finder.call("Register", **request)
 
     @staticmethod
-    def _handler(request, function):
+    def _handler(request, function, takes_fds):
         def handle(body, fds):
-            reply = function(request.FromString(body))
+            request_ = request.FromString(body)
+            reply = function(request_, fds) if takes_fds else function(request_)
             return [item.SerializeToString() for item in reply] if isinstance(reply, list) else reply.SerializeToString()
 
         return handle
@@ -389,6 +397,13 @@ class Born:
         call = self.keeper.start("AttachFinder")
         call.result()
         return Router(socket.socket(fileno=call.fds[0]), self.api)
+
+
+def secrets(fds):
+    """The secrets that `process.v1/Keep` brings: a list of texts."""
+    with open(os.dup(fds[0]), "rb") as memory:
+        memory.seek(0)
+        return json.loads(memory.read())
 
 
 def wait(channels, timeout=None):

@@ -84,7 +84,7 @@ static KEY: Table = Table {
         ),
         key(
             "secret",
-            Type::Text("1 octet or more; at most 20 for SHA1, 16 for MD5", "secret"),
+            Type::Secret("1 octet or more; at most 20 for SHA1, 16 for MD5", "secret"),
             Default::Required,
             Reload,
             "the secret",

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Read},
+    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -21,6 +22,7 @@ pub(crate) fn check(
     let text = text(file, u64::MAX)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     let named = |name: &str, holds: Holds<'_>| match directory.join(name) {
+        file if matches!(holds, Holds::Program | Holds::Anything) => named(&file, holds),
         file if is_below(&file, directory) => named(&file, holds),
         _ => Err("it has to be in the directory of the configuration or below: the router reads no other"
             .to_owned()),
@@ -33,10 +35,16 @@ pub(crate) fn check(
 pub(crate) fn descriptor(file: &Path, as_json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
     // One octet more is too long already.
     let text = text(file, LONGEST_DESCRIPTOR as u64 + 1)?;
-    let descriptor = Descriptor::parse(&text, &file.display().to_string());
-    // What only the router may refuse is a note: whoever writes a descriptor need not be who runs the router.
-    let notes = || files::trusted_text(file).err().map(|why| format!("the router would refuse it: {why}"));
-    answer(file, descriptor.map(|_| notes().into_iter().collect()), as_json, out)
+    let name = file.display().to_string();
+    let descriptor = Descriptor::parse(&text, &name);
+    // What only the router may refuse is a note: whoever writes a descriptor need not be who runs the router, nor be there.
+    let notes = |descriptor: &Descriptor| {
+        let refused = files::trusted_text(file).err().map(|why| format!("the router would refuse it: {why}"));
+        let missing = descriptor.look_for(&name, &|name, holds| named(Path::new(name), holds)).err();
+        let missing = missing.iter().flat_map(|missing| missing.iter());
+        refused.into_iter().chain(missing.map(|missing| missing.message.clone())).collect()
+    };
+    answer(file, descriptor.map(notes), as_json, out)
 }
 
 /// What a file says, up to so many octets.
@@ -91,5 +99,19 @@ fn named(file: &Path, holds: Holds<'_>) -> Result<Vec<Vec<u8>>, String> {
         Holds::RouterKey => files::router_key(file).map(Into::into),
         Holds::Text => files::text(file).map(|text| vec![text]),
         Holds::Descriptor => files::trusted_text(file).map(|text| vec![text]),
+        Holds::Program => program(file).map(|()| Vec::new()),
+        Holds::Anything => fs::metadata(file).map(|_| Vec::new()).map_err(|error| error.to_string()),
+    }
+}
+
+/// Whether there is a program.
+fn program(file: &Path) -> Result<(), String> {
+    let found = fs::metadata(file).map_err(|error| error.to_string())?;
+    if !found.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    match found.permissions().mode() & 0o111 {
+        0 => Err("nobody may execute it".to_owned()),
+        _ => Ok(()),
     }
 }

@@ -5,6 +5,7 @@
 
 mod candidate;
 mod complete;
+mod hidden;
 mod language;
 mod place;
 mod prompt;
@@ -21,11 +22,11 @@ use clap::Args;
 use holdfast_api::manager::v1::ConfigurationReply;
 use holdfast_config::Schema;
 
-pub(crate) use self::remote::Remote;
 use self::{
     candidate::Candidate,
     language::{Command, Commit, VERBS},
 };
+pub(crate) use self::{hidden::hide_both, remote::Remote};
 use crate::{Failure, Options};
 
 /// Changes the configuration of the running router: a candidate is edited, compared, checked and committed. Reads
@@ -150,13 +151,17 @@ impl Session<'_> {
     fn show(&mut self, path: &[String]) -> Result<(), Failure> {
         let document = self.candidate.document();
         let (place, _) = place::find(document, path).map_err(Failure::Edit)?;
-        let text = place::text(&document.toml, &place.steps);
+        let text = place::text(&hidden::hide(&document.toml, document.described), &place.steps);
         let text = text.ok_or_else(|| Failure::Edit("there is nothing there".to_owned()))?;
         Ok(self.out.write_all(text.trim_start_matches('\n').as_bytes())?)
     }
 
     fn compare(&mut self) -> Result<(), Failure> {
-        let text = difference(&self.candidate.running, &self.candidate.text(), "running", "candidate");
+        let (running, candidate) = (&self.candidate.running, self.candidate.text());
+        let described = self.candidate.document().described;
+        let texts = hide_both(running, &candidate, described);
+        let [running, candidate] = texts.ok_or_else(|| Failure::Edit("it is no TOML".to_owned()))?;
+        let text = difference(&running, &candidate, "running", "candidate");
         Ok(self.out.write_all(text.as_bytes())?)
     }
 

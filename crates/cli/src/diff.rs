@@ -4,11 +4,12 @@ use std::{fs, io::Write, path::PathBuf};
 
 use clap::Args;
 use holdfast_api::manager::v1::DiffReply;
+use holdfast_config::Schema;
 use serde_json::json;
 
 use crate::{
     Failure, Options,
-    configure::{Remote, difference},
+    configure::{Remote, difference, hide_both},
     json::line,
 };
 
@@ -28,7 +29,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    pub(crate) fn run(self, out: &mut dyn Write) -> Result<(), Failure> {
+    pub(crate) fn run(self, schema: Schema, out: &mut dyn Write) -> Result<(), Failure> {
         let file = self.config;
         let text = fs::read_to_string(&file);
         let text = text.map_err(|error| Failure::Unreadable { file: file.clone(), error })?;
@@ -38,7 +39,10 @@ impl Diff {
             let DiffReply { changes, ending, restart } = &diff;
             line(out, &json!({ "changes": changes, "sessions_ended": ending, "restart": restart }))?;
         } else if self.unified {
-            out.write_all(difference(&remote.text()?, &text, "running", &name).as_bytes())?;
+            let described = remote.schema(schema)?.file();
+            let texts = hide_both(&remote.text()?, &text, described);
+            let [running, text] = texts.ok_or_else(|| Failure::Edit(format!("{name} is no TOML")))?;
+            out.write_all(difference(&running, &text, "running", &name).as_bytes())?;
         } else {
             write(&diff, out)?;
         }

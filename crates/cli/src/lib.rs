@@ -275,7 +275,7 @@ impl Command {
                 what.run(&router.of(&table), options.json, out).await
             }),
             Self::Policy(policy) => policy.run(schema, out),
-            Self::Diff(diff) => diff.run(out),
+            Self::Diff(diff) => diff.run(schema, out),
             Self::Configure(configure) => configure.run(schema, out),
             Self::Upgrade(upgrade) => upgrade.run(out),
             Self::Takeover(takeover) => router::with(&takeover.options.runtime_dir.clone(), async |router| {

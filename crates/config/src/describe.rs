@@ -49,6 +49,8 @@ pub enum Type {
     Word(&'static [&'static str]),
     /// A text: what it is, and an example.
     Text(&'static str, &'static str),
+    /// A text that is not shown: what it is, and an example. In its place commands show [`HIDDEN`].
+    Secret(&'static str, &'static str),
     /// A text of this form.
     Form(Form),
     /// An AS number, as number or as text.
@@ -72,6 +74,9 @@ pub enum Type {
     /// themselves. They have the keys of those, none of them required but the name.
     Templates(&'static Table, &'static str),
 }
+
+/// What is shown in the place of a [secret](Type::Secret). It is none itself: somebody has taken it from a screen.
+pub const HIDDEN: &str = "(secret)";
 
 /// A form of texts that the rows of a section are enough to check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -219,7 +224,7 @@ impl Type {
             Self::Bool => "`true` or `false`".into(),
             Self::Number(low, high) => format!("{low} to {high}"),
             Self::Word(words) => listed(words.iter().map(|word| format!("`\"{word}\"`"))),
-            Self::Text(what, _) => (*what).into(),
+            Self::Text(what, _) | Self::Secret(what, _) => (*what).into(),
             Self::Form(form) => form.words().into(),
             Self::Asn => "AS number".into(),
             Self::Name(of, _) => format!("name of a {of}"),

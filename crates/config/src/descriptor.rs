@@ -3,6 +3,7 @@
 //! The rows of a configuration are static data, and so are those of a descriptor: they are made once for each text, and are
 //! kept for good ([`Kept`]).
 
+mod argument;
 mod format;
 mod kept;
 mod read;
@@ -13,11 +14,11 @@ use std::{path::PathBuf, time::Duration};
 use toml::de::DeTable;
 
 pub(crate) use self::kept::Kept;
-pub use self::{format::FORMAT, kept::NoRoom};
+pub use self::{argument::read_argument, format::FORMAT, kept::NoRoom};
 use crate::{
-    Diagnostics, Routing,
-    describe::Table,
-    input::{Problem, Report},
+    Diagnostics, Holds, ReadFile, Routing,
+    describe::{Key, Table},
+    input::{Problem, Report, Section},
     schema::ProcessLimits,
 };
 
@@ -57,12 +58,15 @@ pub struct Descriptor {
 }
 
 /// A command about a protocol.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct DescribedCommand {
     /// Its word.
     pub name: String,
     /// What it shows or clears.
     pub doc: String,
+    /// Its arguments, each of one value. Those that are required come first on the command line, in this order; the others are
+    /// options.
+    pub arguments: &'static [Key],
 }
 
 impl Descriptor {
@@ -93,6 +97,26 @@ impl Descriptor {
             None
         });
         report.finish(kept)
+    }
+
+    /// Looks whether what it names is on this host: its program, and what that reads. `file` is the name that diagnostics show.
+    ///
+    /// # Errors
+    /// What is not there, or is no program, with its place in the text.
+    pub fn look_for(&self, file: &str, look: &ReadFile<'_>) -> Result<(), Diagnostics> {
+        let (root, _) = DeTable::parse_recoverable(&self.text);
+        let report = Report::new(&self.text, file);
+        let section = Section::file(&report, root.get_ref(), &FORMAT);
+        section.know_all();
+        let programs = section.optional::<String>("program").into_iter().map(|at| (at, Holds::Program));
+        let reads = section.list::<String>("reads").unwrap_or_default().into_iter();
+        for (path, holds) in programs.chain(reads.map(|at| (at, Holds::Anything))) {
+            if let Err(error) = look(&path.value, holds) {
+                report.add(&path.span, Problem::new(format!("{}: {error}", path.value)));
+            }
+        }
+        drop(section);
+        report.finish(Some(()))
     }
 
     /// As which of the users for protocols one of this name runs: always as the same.

@@ -129,6 +129,18 @@ impl<'a> Lines<'a> {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
+    /// Its end.
+    pub(crate) fn end(&self) -> Range<usize> {
+        self.text.len()..self.text.len()
+    }
+
+    /// Whether the header of a table is there.
+    pub(crate) fn is_header(&self, span: &Range<usize>) -> bool {
+        let begin = self.text.get(..span.start).unwrap_or_default();
+        let line = begin.rsplit('\n').next().unwrap_or_default();
+        self.text(span).starts_with('[') && line.trim().is_empty()
+    }
+
     /// The number of the line, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
         self.starts.partition_point(|&start| start <= at)

@@ -21,6 +21,10 @@ pub enum Holds<'a> {
     Text,
     /// The same, of which nobody else has a say: it names a program to be executed.
     Descriptor,
+    /// A program that can be executed; nothing is returned. Who starts it later need not look.
+    Program,
+    /// A file or a directory, whatever it holds; nothing is returned. The same.
+    Anything,
 }
 
 /// Of what there may be several in a file.
@@ -131,8 +135,14 @@ impl<'a> Files<'a> {
     /// read.
     pub(crate) fn descriptor(&self, report: &Report<'_>, name: &At<String>) -> Option<&'static Descriptor> {
         let text = text(report, name, self.read?, Holds::Descriptor)?;
-        match Descriptor::parse(&text, &name.value) {
-            Ok(descriptor) => Some(descriptor),
+        let read = Descriptor::parse(&text, &name.value);
+        let is_there = |descriptor: &'static Descriptor| descriptor.look_for(&name.value, self.read?).err();
+        match read.map(|descriptor| (descriptor, is_there(descriptor))) {
+            Ok((descriptor, None)) => Some(descriptor),
+            Ok((descriptor, Some(missing))) => {
+                report.add_elsewhere(missing);
+                Some(descriptor)
+            }
             Err(wrong) => {
                 report.add_elsewhere(wrong);
                 None

@@ -28,6 +28,13 @@ pub(crate) struct At<T> {
     pub(crate) span: Range<usize>,
 }
 
+impl<T> At<T> {
+    /// Something else that stands there.
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> At<U> {
+        At { value: change(self.value), span: self.span }
+    }
+}
+
 /// What is wrong with one place.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
@@ -59,6 +66,11 @@ impl Problem {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// What is wrong, alone.
+    pub(crate) fn into_message(self) -> String {
+        self.message
     }
 
     /// The text in question is not to be shown.
@@ -234,7 +246,28 @@ impl<'a> Section<'a> {
     /// Reports that a key is not there which has to be.
     pub(crate) fn misses(&self, key: &str, expected: &str) {
         let missing = Problem::new(format!("{} needs `{key}`", self.name));
-        self.report.add(&self.span, missing.expected(format!("`{key}` = {expected}")));
+        let missing = missing.expected(format!("`{key}` = {expected}"));
+        // A file has no header to point at: its own keys stand before its first table.
+        match self.span.is_empty().then(|| self.first_table()).flatten() {
+            Some(header) => {
+                self.report.add(&header, missing.hint("it stands before the first table of the file"));
+            }
+            None if self.span.is_empty() && !self.is_empty() => {
+                self.report.add(&self.report.lines.end(), missing);
+            }
+            None => self.report.add(&self.span, missing),
+        }
+    }
+
+    /// The first header below the file.
+    fn first_table(&self) -> Option<Range<usize>> {
+        let header = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
+            DeValue::Table(_) => Some(value.span()),
+            DeValue::Array(entries) => entries.iter().next().map(Spanned::span),
+            _ => None,
+        };
+        let headers = self.table.values().filter_map(header);
+        headers.filter(|span| self.report.lines.is_header(span)).min_by_key(|span| span.start)
     }
 
     /// The `name` of each table `[[above.key]]`, whether something else is wrong with it or not.
@@ -246,6 +279,14 @@ impl<'a> Section<'a> {
         let name = |entry: &Spanned<DeValue<'_>>| {
             Some(entry.get_ref().as_table()?.get("name")?.get_ref().as_str()?.to_owned())
         };
+        list.into_iter().flatten().filter_map(name)
+    }
+
+    /// The `name` of each table `[[key]]`, likewise.
+    pub(crate) fn names_of(&self, key: &str) -> impl Iterator<Item = &'a str> {
+        let list = self.table.get(key).and_then(|list| list.get_ref().as_array());
+        let name =
+            |entry: &'a Spanned<DeValue<'a>>| entry.get_ref().as_table()?.get("name")?.get_ref().as_str();
         list.into_iter().flatten().filter_map(name)
     }
 

@@ -62,7 +62,7 @@ static XRL_CLIENT: Table = Table {
     keys: &[
         key("name", NAME, Required, Reload, "a letter, then up to 63 letters, digits, `-`, `_`, `.`; unique; with the role `protocol` that of a `[[protocol]]`"),
         key("role", Word(XrlRole::NAMES), Is(XrlRole::DEFAULT), Reload, "what it may call"),
-        key("key", Text("16 octets or more", "a secret of your own"), Else("this or `key-file`"), Reload, "what it has to know"),
+        key("key", Type::Secret("16 octets or more", "a secret of your own"), Else("this or `key-file`"), Reload, "what it has to know"),
         key("key-file", Text("path", "alice.key"), Else("this or `key`"), Reload, "a file with the key, in the directory of this file or below; white space at its ends does not count"),
     ],
 };

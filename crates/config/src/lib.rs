@@ -20,6 +20,7 @@ mod moment;
 mod processes;
 mod read;
 pub mod schema;
+pub mod secrets;
 mod session;
 pub mod shared;
 mod size;
@@ -33,7 +34,7 @@ extern crate self as holdfast_config;
 #[path = "../tests/mod.rs"]
 mod tests;
 
-pub use descriptor::{DescribedCommand, Descriptor, FORMAT, LONGEST_DESCRIPTOR, NoRoom};
+pub use descriptor::{DescribedCommand, Descriptor, FORMAT, LONGEST_DESCRIPTOR, NoRoom, read_argument};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
 pub use processes::{Check, Datagrams, Implied, OwnSection, ProcessKeys, RawIp, Routing, Schema};

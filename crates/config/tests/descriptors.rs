@@ -5,8 +5,9 @@ use std::{cell::RefCell, net::IpAddr, time::Duration};
 use holdfast_config::{
     Config, Datagrams, Descriptor, Diagnostic, Diagnostics, Holds, LONGEST_DESCRIPTOR, RawIp,
     describe::{Default, Form, Key, Type},
-    parse_with,
+    parse_with, read_argument,
     schema::Size,
+    secrets,
 };
 use holdfast_types::Afi;
 use serde_json::json;
@@ -73,6 +74,7 @@ const SECTION: &str = "[toy]\nword = \"hello\"\n[[toy.interface]]\nname = \"eth1
 fn with_descriptor(text: &str, descriptor: &str) -> Result<Config, Diagnostics> {
     let read = |name: &str, holds: Holds<'_>| match (name, holds) {
         ("toy.toml" | "other.toml", Holds::Descriptor) => Ok(vec![descriptor.as_bytes().to_vec()]),
+        ("/usr/bin/python3", Holds::Program) | ("/opt/toy", Holds::Anything) => Ok(Vec::new()),
         other => Err(format!("{other:?} is not there")),
     };
     parse_with(text, "router.toml", schema(), &read)
@@ -158,7 +160,7 @@ fn wrong_keys_are_found_by_the_rows() {
 fn what_is_wrong_with_a_descriptor_is_shown_in_its_own_file() {
     let descriptor = TOY.replace("type = \"text\"", "type = \"txet\"");
     let found = faults(with_descriptor(&format!("{ROUTER}{SECTION}"), &descriptor));
-    let types = "one of bool, number, word, text, address, prefix, interface, asn, policy, vrf, protocol, table, tables";
+    let types = "one of bool, number, word, text, secret, address, prefix, interface, asn, policy, vrf, protocol, table, tables";
     assert_eq!(found, [format!("toy.toml:16: there is no type `txet` | {types} | did you mean `text`?")]);
     let unread =
         parse_with(&format!("{ROUTER}{SECTION}"), "router.toml", schema(), &|_, _| Err("no".to_owned()));
@@ -178,7 +180,9 @@ fn every_check_of_a_descriptor_points_at_its_text() {
         })
     };
     let cases = [
-        (TOY.replace("does = \"says hello\"", ""), 0, "the file needs `does`"),
+        // It stands before the first table.
+        (TOY.replace("does = \"says hello\"", ""), 10, "the file needs `does`"),
+        ("does = \"a\"\ndoc = \"b\"\n".to_owned(), 3, "the file needs `program`"),
         (TOY.replace("\"says hello\"", "\"says\\nhello\""), 1, "`does` is no line of text"),
         (TOY.replace("\"/usr/bin/python3\"", "\"python3\""), 3, "`python3` is no absolute path"),
         (TOY.replace("[\"/opt/toy\"]", "\"toy\""), 5, "`toy` is no absolute path"),
@@ -201,6 +205,11 @@ fn every_check_of_a_descriptor_points_at_its_text() {
             TOY.replace("{ name = \"name\",", "{ name = \"link\","),
             28,
             "the tables have no key `name` that names them",
+        ),
+        (
+            TOY.replace("type = \"interface\", required = true, doc = \"its name\"", "type = \"interface\""),
+            33,
+            "[[key]] needs `doc`",
         ),
         (format!("{TOY}{}", key("type = \"table\"\n")), 46, "[[key]] needs `key`"),
         (
@@ -297,9 +306,128 @@ fn a_described_protocol_has_what_processes_have_and_nothing_of_a_socket() {
 fn each_file_is_read_as_one_of_which_nobody_else_has_a_say() {
     let asked = RefCell::new(Vec::new());
     let read = |name: &str, holds: Holds<'_>| {
-        asked.borrow_mut().push((name.to_owned(), matches!(holds, Holds::Descriptor)));
+        asked.borrow_mut().push(format!("{name}: {holds:?}"));
         Ok(vec![TOY.as_bytes().to_vec()])
     };
     parse_with(ROUTER, "router.toml", schema(), &read).expect("no errors");
-    assert_eq!(asked.into_inner(), [("toy.toml".to_owned(), true)]);
+    assert_eq!(
+        asked.into_inner(),
+        ["toy.toml: Descriptor", "/usr/bin/python3: Program", "/opt/toy: Anything"]
+    );
+}
+
+#[test]
+fn a_program_that_is_not_there_and_what_it_reads_are_faults_of_the_descriptor() {
+    let descriptor =
+        TOY.replace("/usr/bin/python3", "/usr/bin/pyhton3").replace("[\"/opt/toy\"]", "[\"/opt/toi\"]");
+    let found = faults(with_descriptor(&format!("{ROUTER}{SECTION}"), &descriptor));
+    let missing = |line: u32, holds: &str, path: &str| {
+        format!("toy.toml:{line}: {path}: (\"{path}\", {holds}) is not there")
+    };
+    let expected = [missing(3, "Program", "/usr/bin/pyhton3"), missing(5, "Anything", "/opt/toi")];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_value_of_a_secret_is_no_default_and_is_shown_nowhere() {
+    let more = "\n[[key]]\nname = \"pass\"\ntype = \"secret\"\nlist = true\ndoc = \"what others know\"\n";
+    let with = |value: &str| {
+        let section = SECTION.replace("word = \"hello\"", &format!("word = \"hello\"\npass = {value}"));
+        with_descriptor(&format!("{ROUTER}{section}"), &format!("{TOY}{more}"))
+    };
+    let config = with("[\"s3cret\", \"other\"]").expect("no errors");
+    assert!(!format!("{config:?}").contains("s3cret"));
+    let (table, section) =
+        (config.described().next().expect("it is described").1.section, &config.sections["toy"]);
+    assert!(secrets::has_secrets(table));
+    let (settings, secrets) = secrets::apart(table, &section.values);
+    assert_eq!(
+        (settings["pass"].clone(), secrets),
+        (json!([0, 1]), vec!["s3cret".to_owned(), "other".to_owned()])
+    );
+    // What is not right is not shown either.
+    for (wrong, message) in
+        [("77", "this is no text"), ("\"(secret)\"", "is what is shown in the place of a secret")]
+    {
+        let wrong = with(wrong).expect_err(message).to_string();
+        assert!(wrong.contains(message) && wrong.contains("pass = **"), "{wrong}");
+    }
+    let long = "x".repeat(secrets::MOST_SECRETS);
+    assert_eq!(
+        faults(with(&format!("\"{long}\""))),
+        ["router.toml:7: its secrets are too long | 65536 octets, as JSON"]
+    );
+    let default = format!("{TOY}{more}")
+        .replace("list = true\ndoc = \"what others", "default = \"x\"\ndoc = \"what others");
+    let wrong = Descriptor::parse(&default, "toy.toml").expect_err("everybody can read it");
+    assert!(wrong.to_string().contains("the key does not take this value"), "{wrong}");
+}
+
+#[test]
+fn bits_after_the_length_of_a_prefix_are_refused_with_what_it_would_be() {
+    let more = "\n[[key]]\nname = \"network\"\ntype = \"prefix\"\ndoc = \"where\"\n";
+    let section = SECTION.replace("word = \"hello\"", "word = \"hello\"\nnetwork = \"10.0.0.1/8\"");
+    let found = faults(with_descriptor(&format!("{ROUTER}{section}"), &format!("{TOY}{more}")));
+    let expected =
+        "router.toml:9: `10.0.0.1/8` has bits set after its length; the prefix is 10.0.0.0/8 | prefix";
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn arguments_of_commands_have_types() {
+    let with = |argument: &str| {
+        let text = format!("{TOY}[[clear]]\nname = \"routes\"\ndoc = \"d\"\nargument = [{argument}]\n");
+        Descriptor::parse(&text, "toy.toml")
+    };
+    let all = [
+        ("yes", "bool", "", "true", "yes", "expected `true` or `false`"),
+        ("count", "number", ", range = [1, 9]", "9", "10", "expected 1 to 9"),
+        (
+            "how",
+            "word",
+            ", words = [\"fast\", \"slow\"]",
+            "\"slow\"",
+            "slwo",
+            "expected `\"fast\"` or `\"slow\"`",
+        ),
+        ("at", "address", "", "\"2001:db8::1\"", "10.0.0", "`10.0.0` is no address"),
+        (
+            "to",
+            "prefix",
+            "",
+            "\"10.0.0.0/8\"",
+            "10.0.0.1/8",
+            "`10.0.0.1/8` has bits set after its length; the prefix is 10.0.0.0/8",
+        ),
+        ("on", "interface", "", "\"eth0\"", "e/0", "`e/0` is no name of an interface"),
+        ("asn", "asn", "", "65001", "x", "expected AS number"),
+    ];
+    let rows: Vec<_> = all
+        .iter()
+        .map(|(name, kind, more, ..)| {
+            format!("{{ name = \"{name}\", type = \"{kind}\", doc = \"d\"{more} }}")
+        })
+        .collect();
+    let descriptor = with(&rows.join(", ")).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let arguments = descriptor.clears[0].arguments;
+    for (argument, (name, _, _, right, wrong, message)) in arguments.iter().zip(all) {
+        assert_eq!((argument.name, argument.default), (name, Default::Else("none")));
+        let value: serde_json::Value = right.parse().expect("JSON");
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        assert_eq!(read_argument(argument, &text), Ok(value));
+        assert_eq!(read_argument(argument, wrong), Err(message.to_owned()));
+    }
+    assert!(descriptor.shows[0].arguments.is_empty());
+    for (argument, message) in [
+        ("name = \"json\", type = \"text\"", "every command has an option of this name"),
+        ("name = \"a\", type = \"tables\"", "there is no type `tables`"),
+        ("name = \"a\", type = \"secret\"", "there is no type `secret`"),
+        ("name = \"a\", type = \"text\", range = [1, 2]", "`range` is for keys of type `number`"),
+        ("name = \"a\", type = \"word\"", "[[argument]] needs `words`"),
+        ("name = \"a\", type = \"text\", list = true", "unknown key `list` in [[argument]]"),
+    ] {
+        let wrong = with(&format!("{{ {argument}, doc = \"d\" }}")).expect_err(message);
+        let found: Vec<_> = wrong.iter().map(|fault| (fault.line, fault.message.as_str())).collect();
+        assert_eq!(found, [(49, message)]);
+    }
 }

@@ -9,8 +9,9 @@ use holdfast_api::{
 use holdfast_config::{
     Config,
     schema::{ProcessSection, Vrf},
+    secrets::{apart as apart_from, has_secrets},
 };
-use holdfast_process::{ConfigureRequest, FilesToGive, Process, Processes, Reads, Refit, policies};
+use holdfast_process::{ConfigureRequest, FilesToGive, Process, Processes, Reads, Refit, Secrets, policies};
 use holdfast_sockets::settings;
 use holdfast_xrl::{Channel, Client, XrlError, scoped};
 use prost::Message as _;
@@ -92,16 +93,27 @@ fn requests(
         Some(Reads::Config(reader)) => (reader.requests)(config, table, refit),
         Some(Reads::Section(_)) | None => {
             let section = config.sections.get(process).filter(|_| table.is_none());
-            section.map(|section| own(config, section)).into_iter().collect()
+            section.map(|section| own(config, process, section)).into_iter().collect()
         }
     }
 }
 
 /// A section for one process, as it is; a routing protocol filters routes, too.
-fn own(config: &Config, section: &ProcessSection) -> Result<ConfigureRequest, XrlError> {
-    let settings = Value::from(section.values.clone()).to_string().into_bytes();
+fn own(config: &Config, process: &str, section: &ProcessSection) -> Result<ConfigureRequest, XrlError> {
+    let described = config.described().find(|(name, _)| *name == process).map(|(_, found)| found.section);
+    // A process of ours has its secrets where its settings are: it is told them over a channel that nobody else reads.
+    let (values, secrets) = match described.filter(|table| has_secrets(table)) {
+        Some(table) => {
+            let (values, secrets) = apart_from(table, &section.values);
+            let octets = Value::from(secrets).to_string().into_bytes().into();
+            (values, Some(Secrets { method: ProcessClient::KEEP, octets, key_log: None, seeds: false }))
+        }
+        None => (section.values.clone(), None),
+    };
+    let settings = Value::from(values).to_string().into_bytes();
     let policies = section.routing.map(|_| policies(config)).transpose()?.unwrap_or_default();
-    Ok(ConfigureRequest::new::<ProcessClient>(&Configuration { settings, policies }))
+    let request = ConfigureRequest::new::<ProcessClient>(&Configuration { settings, policies });
+    Ok(ConfigureRequest { secrets, ..request })
 }
 
 /// Tells a process; the sessions that ended by it.

@@ -1,9 +1,9 @@
 //! Processes that have a section of the configuration for themselves: how they are told it, and asked.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::process::v1::{
-    ClearRequest, Cleared, Configuration, Configured as Reply, ProcessDispatcher, ProcessServer, Rows,
+    ClearRequest, Cleared, Configuration, Configured as Reply, Empty, ProcessDispatcher, ProcessServer, Rows,
     ShowRequest,
 };
 use holdfast_xrl::{CallContext, Node, ReplySink, XrlError};
@@ -124,6 +124,14 @@ fn find(commands: &'static [Command], name: &str, verb: &str) -> Result<&'static
     })
 }
 
+/// Commands of processes of ours are words alone.
+fn takes_no(arguments: &[u8]) -> Result<(), XrlError> {
+    match arguments {
+        [] => Ok(()),
+        _ => Err(XrlError::invalid_argument("the command takes no arguments")),
+    }
+}
+
 impl<T: Configured> ProcessServer for Served<T> {
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Reply, XrlError> {
         let settings = serde_json::from_slice(&request.settings);
@@ -132,7 +140,13 @@ impl<T: Configured> ProcessServer for Served<T> {
         Ok(Reply::default())
     }
 
+    /// A process of ours has its secrets among its settings.
+    async fn keep(&self, _: &CallContext, _: Empty, _: Vec<OwnedFd>) -> Result<Empty, XrlError> {
+        Err(XrlError::not_found("secrets come with the settings"))
+    }
+
     async fn clear(&self, _: &CallContext, request: ClearRequest) -> Result<Cleared, XrlError> {
+        takes_no(&request.arguments)?;
         Ok(Cleared { cleared: self.process.clear(find(self.clears, &request.command, "clear")?)? })
     }
 
@@ -143,6 +157,7 @@ impl<T: Configured> ProcessServer for Served<T> {
         mut replies: ReplySink<Rows>,
     ) -> Result<(), XrlError> {
         let command = find(self.shows, &request.command, "show")?;
+        takes_no(&request.arguments)?;
         let _reader = self.readers.admit()?;
         let mut from = None;
         loop {

@@ -99,7 +99,7 @@ static INTERFACE: Table = Table {
         ),
         key(
             "password",
-            Type::Text("1 to 16 octets", "secret"),
+            Type::Secret("1 to 16 octets", "secret"),
             Default::Else("none"),
             Reload,
             "password in clear text (RFC 2453 section 4.1), for RIPv2",
@@ -121,7 +121,7 @@ static KEY: Table = Table {
         ),
         key(
             "secret",
-            Type::Text("1 octet or more; at most 16 for `keyed-md5`", "secret"),
+            Type::Secret("1 octet or more; at most 16 for `keyed-md5`", "secret"),
             Default::Required,
             Reload,
             "the secret",

@@ -41,7 +41,7 @@ impl Remote {
     }
 
     /// What the configuration of the router may say: what `schema` says of every router, and what protocols of others have.
-    pub(super) fn schema(&self, schema: Schema) -> Result<Schema, Failure> {
+    pub(crate) fn schema(&self, schema: Schema) -> Result<Schema, Failure> {
         schema.with(&self.descriptors()?).map_err(|full| Failure::Edit(full.to_string()))
     }
 

@@ -15,7 +15,7 @@ pub(super) fn read(kind: &Type, words: &[String]) -> Result<Value, String> {
     match kind {
         Type::Bool | Type::Number(..) => toml(&text),
         Type::Asn if is_number(&text) => toml(&text),
-        Type::Asn | Type::Word(_) | Type::Text(..) | Type::Form(_) | Type::Name(..) => {
+        Type::Asn | Type::Word(_) | Type::Text(..) | Type::Secret(..) | Type::Form(_) | Type::Name(..) => {
             Ok(Value::from(unquoted(&text)))
         }
         Type::List(of) | Type::Moded(of) => {
@@ -52,7 +52,7 @@ fn fits(kind: &Type, text: &str, words: usize) -> bool {
         Type::Asn => text.split('.').all(|part| !part.is_empty() && is_number(part)),
         Type::List(_) | Type::Moded(_) => words > 1,
         Type::Either(kinds) => kinds.iter().any(|kind| fits(kind, text, words)),
-        Type::Text(..) | Type::Form(_) | Type::Name(..) => words == 1,
+        Type::Text(..) | Type::Secret(..) | Type::Form(_) | Type::Name(..) => words == 1,
         Type::Table(_) | Type::Tables(..) | Type::Templates(..) | Type::Like(..) => false,
     }
 }

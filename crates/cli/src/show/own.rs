@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{CommandFactory, FromArgMatches, Parser, error::ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, error::ErrorKind};
 use holdfast_api::process::v1::{ClearRequest, ProcessClient, ShowRequest};
-use holdfast_config::Schema;
+use holdfast_config::{DescribedCommand, Schema, describe, read_argument};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -33,8 +33,11 @@ const MOST_OCTETS: usize = 512 << 20;
 #[command(name = "holdfast", no_binary_name = true, max_term_width = 100)]
 struct Line {
     /// A process with a section of the configuration of its own.
+    // No argument of a protocol's command is called so.
+    #[arg(id = "PROCESS")]
     process: String,
     /// What of it to show or clear; its first command if left out.
+    #[arg(id = "COMMAND")]
     command: Option<String>,
     /// Answer as JSON.
     #[arg(long)]
@@ -54,10 +57,11 @@ fn may_be_protocol(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)
 }
 
-/// Leaves the process and its command among the words behind `verb`; the options among them are taken.
+/// Leaves the process and its command among the words behind `verb`, and its arguments as JSON where it takes some; the options
+/// among them are taken.
 ///
 /// # Errors
-/// No process answers to the name, or the words behind it are too many.
+/// No process answers to the name, or the words behind it are too many, or no arguments of the command.
 pub(crate) fn settle(
     verb: Verb,
     words: &mut Vec<String>,
@@ -69,25 +73,80 @@ pub(crate) fn settle(
         let text = format!("{} (see `holdfast {} --help`)\n", unrecognized(name), verb.word());
         return Err(clap::Error::raw(ErrorKind::InvalidSubcommand, text));
     }
-    let known = match words.first() {
-        Some(name) if schema.has_section(name) => commands(verb, name),
-        Some(name) if words.iter().any(|word| HELP.contains(&word.as_str())) => {
-            described(&options.runtime_dir, verb, name).unwrap_or_default()
+    let (mut known, mut arguments) = (Vec::new(), None);
+    match words.split_first() {
+        Some((name, _)) if schema.has_section(name) => known = commands(verb, name),
+        // What a router says of a name alone is of no use.
+        Some((name, rest)) if !rest.is_empty() => {
+            let described = described(&directory(rest, options), verb, name).unwrap_or_default();
+            known = described.iter().map(|command| (command.name.clone(), command.doc.clone())).collect();
+            let named = |command: &&DescribedCommand| rest.contains(&command.name);
+            arguments = described.iter().find(named).map(|command| command.arguments);
         }
-        _ => Vec::new(),
-    };
+        _ => {}
+    }
+    take(verb, words, &known, arguments.unwrap_or_default(), options)
+}
+
+/// Takes the words of a process with these commands, of which one with these arguments is named.
+fn take(
+    verb: Verb,
+    words: &mut Vec<String>,
+    known: &[(String, String)],
+    arguments: &'static [describe::Key],
+    options: &mut Options,
+) -> Result<(), clap::Error> {
     let usage = format!("holdfast {} [OPTIONS] <PROCESS> [COMMAND]", verb.word());
-    let line = Line::command().override_usage(usage).after_help(listed(&known));
-    let line = line.try_get_matches_from(words.iter())?;
-    let line = Line::from_arg_matches(&line)?;
+    let line = match arguments {
+        [] => Line::command().override_usage(usage).after_help(listed(known)),
+        arguments => {
+            let line = Line::command().bin_name(format!("holdfast {}", verb.word()));
+            line.mut_arg("COMMAND", |command| command.required(true)).args(arguments.iter().map(argument))
+        }
+    };
+    let matches = line.try_get_matches_from(words.iter())?;
+    let line = Line::from_arg_matches(&matches)?;
     options.json |= line.json;
     options.runtime_dir = line.runtime_dir.unwrap_or_else(|| options.runtime_dir.clone());
-    *words = std::iter::once(line.process).chain(line.command).collect();
+    let given = Some(arguments).filter(|rows| !rows.is_empty()).map(|rows| given(rows, &matches));
+    *words = std::iter::once(line.process).chain(line.command).chain(given).collect();
     Ok(())
 }
 
-/// Words that ask for help.
-const HELP: [&str; 2] = ["--help", "-h"];
+/// The directory of the router that words name, which is asked before they are read.
+fn directory(words: &[String], options: &Options) -> PathBuf {
+    let value = |(word, next): (&String, Option<&String>)| {
+        let (option, value) = word.split_once('=').map_or((word.as_str(), None), |(o, v)| (o, Some(v)));
+        let is_it = ["--runtime-dir", "--router"].contains(&option);
+        is_it.then(|| value.map(str::to_owned).or_else(|| next.cloned())).flatten()
+    };
+    let pairs = words.iter().zip(words.iter().skip(1).map(Some).chain([None]));
+    pairs.filter_map(value).last().map_or_else(|| options.runtime_dir.clone(), PathBuf::from)
+}
+
+/// An argument of a command, as the command line takes it.
+fn argument(row: &'static describe::Key) -> Arg {
+    let arg = Arg::new(row.name).help(format!("{} ({})", row.doc, row.value.words()));
+    let is_required = row.default == describe::Default::Required;
+    match row.value {
+        describe::Type::Bool if !is_required => arg.long(row.name).action(ArgAction::SetTrue),
+        _ => {
+            let arg = arg.value_parser(move |text: &str| read_argument(row, text));
+            if is_required { arg.required(true) } else { arg.long(row.name) }
+        }
+    }
+}
+
+/// The arguments that were given, as a JSON object.
+fn given(rows: &'static [describe::Key], matches: &ArgMatches) -> String {
+    let value = |row: &describe::Key| match matches.try_get_one::<Value>(row.name) {
+        Ok(value) => value.cloned(),
+        // A flag.
+        Err(_) => matches.get_flag(row.name).then(|| true.into()),
+    };
+    let values = rows.iter().filter_map(|row| Some((row.name.to_owned(), value(row)?)));
+    Value::Object(values.collect()).to_string()
+}
 
 impl Verb {
     fn word(self) -> &'static str {
@@ -100,14 +159,13 @@ impl Verb {
 
 /// The commands of a protocol whose program a router has started, as its descriptor says; `None`: it is none, or no router
 /// says so.
-fn described(router: &Path, verb: Verb, name: &str) -> Option<Vec<(String, String)>> {
+fn described(router: &Path, verb: Verb, name: &str) -> Option<&'static [DescribedCommand]> {
     let descriptors = Remote::new(router.to_owned()).descriptors().ok()?;
     let (_, descriptor) = descriptors.into_iter().find(|(described, _)| described == name)?;
-    let commands = match verb {
+    Some(match verb {
         Verb::Show => &descriptor.shows,
         Verb::Clear => &descriptor.clears,
-    };
-    Some(commands.iter().map(|command| (command.name.clone(), command.doc.clone())).collect())
+    })
 }
 
 /// Commands as a help has them at its end; nothing for none.
@@ -147,14 +205,19 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-/// The process that words name, and its command, if any.
-async fn find<'w>(
-    router: &Router,
-    words: &'w [String],
-) -> Result<(&'w str, &'w str, ProcessClient), Failure> {
-    let (name, command) = match words {
-        [name] => (name, ""),
-        [name, command] => (name, command.as_str()),
+/// What words ask of a process, as [`settle`] has left them.
+struct Asked<'w> {
+    process: &'w str,
+    command: String,
+    arguments: Vec<u8>,
+}
+
+/// The process that words name, and what they ask of it.
+async fn find<'w>(router: &Router, words: &'w [String]) -> Result<(Asked<'w>, ProcessClient), Failure> {
+    let (name, command, arguments) = match words {
+        [name] => (name, "", ""),
+        [name, command] => (name, command.as_str(), ""),
+        [name, command, arguments] => (name, command.as_str(), arguments.as_str()),
         _ => return Err(Failure::NothingFound(unrecognized(&words.join(" ")))),
     };
     match router.client(name).await {
@@ -162,26 +225,29 @@ async fn find<'w>(
             let text = format!("{}, and no process of this name runs", unrecognized(name));
             Err(Failure::NothingFound(text))
         }
-        found => Ok((name, command, found?)),
+        found => {
+            let (command, arguments) = (command.to_owned(), arguments.as_bytes().to_vec());
+            Ok((Asked { process: name, command, arguments }, found?))
+        }
     }
 }
 
 /// Has a process carry out one of its commands; what it has cleared.
 pub(crate) async fn clear(router: &Router, words: &[String]) -> Result<Vec<String>, Failure> {
-    let (_, command, client) = find(router, words).await?;
-    let cleared = answer(client.clear(ClearRequest { command: command.to_owned() })).await?.cleared;
+    let (Asked { command, arguments, .. }, client) = find(router, words).await?;
+    let cleared = answer(client.clear(ClearRequest { command, arguments })).await?.cleared;
     Ok(cleared.iter().map(|text| harmless(text)).collect())
 }
 
-/// `words` are the process's name and, if any, a command of it.
+/// `words` are the process's name and, if any, a command of it, with its arguments.
 pub(super) async fn show(
     router: &Router,
     words: &[String],
     as_json: bool,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let (name, command, client) = find(router, words).await?;
-    let mut replies = client.show(ShowRequest { command: command.to_owned() });
+    let (Asked { process: name, command, arguments }, client) = find(router, words).await?;
+    let mut replies = client.show(ShowRequest { command, arguments });
     let (mut rows, mut octets) = (Vec::new(), 0);
     while let Some(reply) = answer(replies.next()).await? {
         for row in &reply.rows {
@@ -282,6 +348,77 @@ mod tests {
         let error =
             settle(Verb::Clear, &mut words, schema(), &commands, &mut options).expect_err("nobody's name");
         assert!(error.exit_code() == 2 && error.to_string().contains("holdfast clear --help"), "{error}");
+    }
+
+    /// The words and the options that are left of a line about a protocol whose command has these arguments.
+    fn taken(line: &str) -> Result<(Vec<String>, Options), clap::Error> {
+        const TOY: &str = r#"
+            does = "says hello"
+            doc = "HELLO"
+            program = "/bin/true"
+            [[show]]
+            name = "routes"
+            doc = "the routes"
+            argument = [
+              { name = "via", type = "address", required = true, doc = "the gateway" },
+              { name = "prefix", type = "prefix", required = true, doc = "the network" },
+              { name = "cost", type = "number", range = [1, 9], doc = "at most" },
+              { name = "command", type = "text", doc = "a name as that of a word of the line" },
+              { name = "detail", type = "bool", doc = "all of it" },
+            ]
+        "#;
+        let toy = holdfast_config::Descriptor::parse(TOY, "toy").expect("a descriptor");
+        let mut options = Options { runtime_dir: "/run/a".into(), json: false };
+        let mut words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        take(Verb::Show, &mut words, &[], toy.shows[0].arguments, &mut options)?;
+        Ok((words, options))
+    }
+
+    #[test]
+    fn arguments_of_a_command_are_checked_and_travel_as_json() {
+        let line = "toy --json routes 10.0.0.1 --cost 3 192.0.2.0/24 --detail --command x --router /run/b";
+        let (words, options) = taken(line).expect("it fits");
+        let [name, command, arguments] = words.as_slice() else { panic!("{words:?}") };
+        assert_eq!((name.as_str(), command.as_str()), ("toy", "routes"));
+        let expected = json!({
+            "via": "10.0.0.1", "prefix": "192.0.2.0/24", "cost": 3, "command": "x", "detail": true,
+        });
+        assert_eq!(arguments.parse::<Value>().expect("JSON"), expected);
+        assert_eq!((options.json, options.runtime_dir), (true, "/run/b".into()));
+        let (words, _) = taken("toy routes 10.0.0.1 192.0.2.0/24").expect("options are left out");
+        assert_eq!(
+            words[2].parse::<Value>().expect("JSON"),
+            json!({ "via": "10.0.0.1", "prefix": "192.0.2.0/24" })
+        );
+        for (line, said) in [
+            ("toy routes 10.0.0.1", "<prefix>"),
+            ("toy routes 10.0.0.x 192.0.2.0/24", "no address"),
+            ("toy routes 10.0.0.1 192.0.2.1/24", "the prefix is 192.0.2.0/24"),
+            ("toy routes 10.0.0.1 192.0.2.0/24 --cost 10", "expected 1 to 9"),
+            ("toy routes 10.0.0.1 192.0.2.0/24 --cots 1", "'--cost'"),
+            ("toy routes 10.0.0.1 192.0.2.0/24 more", "'more'"),
+        ] {
+            let wrong = taken(line).expect_err(said);
+            assert!(wrong.exit_code() == 2 && wrong.to_string().contains(said), "{line}: {wrong}");
+        }
+        let help = taken("toy routes --help").expect_err("help").to_string();
+        assert!(help.contains("<via>") && help.contains("the gateway (address)"), "{help}");
+        assert!(help.contains("--cost <cost>") && help.contains("at most (1 to 9)"), "{help}");
+    }
+
+    #[test]
+    fn the_router_that_is_asked_is_the_one_that_the_line_names() {
+        let options = Options { runtime_dir: "/run/a".into(), json: false };
+        let asked = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            directory(&words, &options)
+        };
+        assert_eq!(asked("routes --json"), PathBuf::from("/run/a"));
+        for line in
+            ["routes --router /run/b", "--runtime-dir=/run/b routes", "--router /run/c --router=/run/b"]
+        {
+            assert_eq!(asked(line), PathBuf::from("/run/b"), "{line}");
+        }
     }
 
     #[test]

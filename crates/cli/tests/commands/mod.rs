@@ -565,6 +565,10 @@ fn a_descriptor_is_checked_alone() {
     let right = "does = \"says hello\"\ndoc = \"A toy.\"\nprogram = \"/bin/true\"\n";
     let (done, text) = check(right, 0o644);
     assert!(done.is_ok() && text.ends_with("toy.toml: no errors\n") && !text.contains("note"), "{text}");
+    let missing = right.replace("/bin/true", "/bin").replace("doc", "reads = [\"/nowhere\"]\ndoc");
+    let (done, text) = check(&missing, 0o644);
+    assert!(done.is_ok() && text.starts_with("note: /nowhere: No such file"), "{text}");
+    assert!(text.contains("note: /bin: it is no file\n"), "{text}");
     let (done, text) = check(right, 0o666);
     assert!(done.is_ok() && text.starts_with("note: the router would refuse it: others"), "{text}");
     let wrong = check(&right.replace("program", "porgram"), 0o644).0.expect_err("is wrong").to_string();
@@ -573,6 +577,34 @@ fn a_descriptor_is_checked_alone() {
     let endless = endless.run_on(holdfast_config::Schema::new([]), &mut Vec::new()).expect_err("has no end");
     assert!(endless.to_string().contains("this is too long for a descriptor"), "{endless}");
     assert!(Line::parse("check").is_err() && Line::parse("check -c a --descriptor b").is_err());
+}
+
+#[test]
+fn a_program_that_is_not_there_or_nobody_may_execute_is_an_error_of_the_configuration() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = fake::Directory::new();
+    let [file, descriptor, program] =
+        ["router.toml", "toy.toml", "toy"].map(|name| directory.path().join(name));
+    let router = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[[protocol]]\nname = \"toy\"\ndescriptor = \"toy.toml\"\n[toy]\n";
+    std::fs::write(&file, router).expect("writes");
+    let text = format!("does = \"says hello\"\ndoc = \"A toy.\"\nprogram = \"{}\"\n", program.display());
+    std::fs::write(&descriptor, text).expect("writes");
+    std::fs::set_permissions(&descriptor, std::fs::Permissions::from_mode(0o644)).expect("changes");
+    let check = || {
+        let line = Line::parse(&format!("check -c {}", file.display())).expect("parses");
+        line.run_on(holdfast_config::Schema::new([]), &mut Vec::new()).map_err(|wrong| wrong.to_string())
+    };
+    let missing = check().expect_err("it is not there");
+    assert!(
+        missing.contains("toy.toml:3:11: ") && missing.contains("No such file or directory"),
+        "{missing}"
+    );
+    std::fs::write(&program, "").expect("writes");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o644)).expect("changes");
+    let text = check().expect_err("it is no program");
+    assert!(text.contains("toy.toml:3:11: ") && text.contains("nobody may execute it"), "{text}");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("changes");
+    check().expect("it is there");
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn value(of: &Type, root: &Table) -> Value {
         Type::Word(words) => json!({ "enum": words }),
         Type::Form(form) => json!({ "type": "string", "examples": [form.example()] }),
         Type::Text(_, example) => json!({ "type": "string", "examples": [example] }),
+        Type::Secret(_, example) => json!({ "type": "string", "examples": [example], "writeOnly": true }),
         Type::Asn => json!({ "anyOf": [
             { "type": "integer", "minimum": 1, "maximum": 4_294_967_294_u32 },
             { "type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?$" },

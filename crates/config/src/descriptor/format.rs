@@ -17,11 +17,12 @@ const PATH: Type = Text("absolute path", "/opt/igp");
 const NUMBER: Type = Number(0, u32::MAX as u64);
 
 /// The types that a key of a section may have.
-const TYPES: [&str; 13] = [
+const TYPES: [&str; 14] = [
     "bool",
     "number",
     "word",
     "text",
+    "secret",
     "address",
     "prefix",
     "interface",
@@ -32,6 +33,9 @@ const TYPES: [&str; 13] = [
     "table",
     "tables",
 ];
+
+/// The types that an argument of a command may have: what can be read without the configuration.
+const ARGUMENTS: [&str; 8] = ["bool", "number", "word", "text", "address", "prefix", "interface", "asn"];
 
 /// A descriptor.
 pub static FORMAT: Table = Table {
@@ -139,6 +143,39 @@ static COMMAND: Table = Table {
     keys: &[
         key("name", NAME, Required, Reload, "its word"),
         key("doc", WORDS, Required, Reload, "what it shows or clears"),
+        tables("argument", &ARGUMENT, "name"),
+    ],
+};
+
+static ARGUMENT: Table = Table {
+    doc: "An argument of the command: one that is required follows it, in this order; any other is an option, `--NAME`.",
+    keys: &[
+        key(
+            "name",
+            NAME,
+            Required,
+            Reload,
+            "what the program knows it by; not `help`, `json`, `router` or `runtime-dir`",
+        ),
+        key(
+            "type",
+            Word(&ARGUMENTS),
+            Required,
+            Reload,
+            "what its value is; an option of type `bool` has none, and is true",
+        ),
+        key("doc", WORDS, Required, Reload, "what it means"),
+        key("required", Bool, Is("false"), Reload, "it has to be given"),
+        key("range", List(&NUMBER), Is("[0, 4294967295]"), Reload, "the least and the greatest `number`"),
+        key(
+            "words",
+            List(&Text("text", "fast")),
+            Else("required for a `word`"),
+            Reload,
+            "what a `word` may be",
+        ),
+        key("what", WORDS, Is("\"text\""), Reload, "what a `text` is"),
+        key("example", Text("text", "hello"), Is("\"\""), Reload, "an example of a `text`"),
     ],
 };
 
@@ -171,8 +208,8 @@ static KEY: Table = Table {
             Reload,
             "what a `word` may be",
         ),
-        key("what", WORDS, Is("\"text\""), Reload, "what a `text` is"),
-        key("example", Text("text", "hello"), Is("\"\""), Reload, "an example of a `text`"),
+        key("what", WORDS, Is("\"text\""), Reload, "what a `text` or a `secret` is"),
+        key("example", Text("text", "hello"), Is("\"\""), Reload, "an example of a `text` or a `secret`"),
         key("by", NAME, Is("\"name\""), Reload, "the key that names each of the `tables`"),
         key(
             "key",

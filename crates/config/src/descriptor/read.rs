@@ -30,8 +30,8 @@ pub(super) struct Draft {
     datagrams: Vec<Datagrams>,
     raw: Vec<Raw>,
     rows: Vec<row::Row>,
-    shows: Vec<DescribedCommand>,
-    clears: Vec<DescribedCommand>,
+    shows: Vec<Command>,
+    clears: Vec<Command>,
 }
 
 /// Reads all of it; what is wrong is in the report.
@@ -78,8 +78,8 @@ impl Draft {
                 raw: self.raw.into_iter().map(Raw::keep).collect::<Vec<_>>().leak(),
             },
             section: row::keep(self.doc, self.rows),
-            shows: self.shows,
-            clears: self.clears,
+            shows: self.shows.into_iter().map(Command::keep).collect(),
+            clears: self.clears.into_iter().map(Command::keep).collect(),
         }
     }
 }
@@ -178,12 +178,29 @@ fn raw(section: &Section<'_>, names: &mut Names<'_>) -> Option<Raw> {
     Some(Raw { afi: family.map(|_| afi)?, protocol: protocol?.value, groups, hops })
 }
 
-fn commands(root: &Section<'_>, key: &'static str, name: &'static str) -> Vec<DescribedCommand> {
+/// A command, whose arguments are not kept yet.
+#[derive(Debug)]
+struct Command {
+    name: String,
+    doc: String,
+    arguments: Vec<row::Row>,
+}
+
+impl Command {
+    fn keep(self) -> DescribedCommand {
+        let Self { name, doc, arguments } = self;
+        let arguments: Vec<_> = arguments.into_iter().map(row::Row::keep).collect();
+        DescribedCommand { name, doc, arguments: arguments.leak() }
+    }
+}
+
+fn commands(root: &Section<'_>, key: &'static str, name: &'static str) -> Vec<Command> {
     let mut names = Names::new(root.report, "command");
     let commands = root.sections(key, name);
     let command = |section: &Section<'_>, names: &mut Names<'_>| {
         let (name, doc) = (row::name(section, names), row::line(section, "doc"));
-        Some(DescribedCommand { name: name?, doc: doc? })
+        let arguments = row::arguments(section);
+        Some(Command { name: name?, doc: doc?, arguments })
     };
     commands.iter().filter_map(|section| command(section, &mut names)).collect()
 }

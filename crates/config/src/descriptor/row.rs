@@ -29,6 +29,7 @@ enum Kind {
     Number(u64, u64),
     Word(Vec<String>),
     Text { what: String, example: String },
+    Secret { what: String, example: String },
     Form(Form),
     Asn,
     Policy,
@@ -50,8 +51,8 @@ enum Given {
 const DETAILS: [(&str, &[&str]); 6] = [
     ("range", &["number"]),
     ("words", &["word"]),
-    ("what", &["text"]),
-    ("example", &["text"]),
+    ("what", &["text", "secret"]),
+    ("example", &["text", "secret"]),
     ("by", &["tables"]),
     ("key", &["table", "tables"]),
 ];
@@ -74,6 +75,27 @@ fn row(section: &Section<'_>, names: &mut Names<'_>, depth: usize) -> Option<Row
     }
     let default = given(section, kind.as_ref(), is_list);
     Some(Row { name: name?, doc: doc?, kind: kind?, is_list, default })
+}
+
+/// Options that every command has.
+const OPTIONS: [&str; 4] = ["help", "json", "router", "runtime-dir"];
+
+/// The arguments of a command.
+pub(super) fn arguments(command: &Section<'_>) -> Vec<Row> {
+    let mut names = Names::new(command.report, "argument");
+    let arguments = command.sections("argument", "[[argument]]");
+    arguments.iter().filter_map(|section| argument(section, &mut names)).collect()
+}
+
+fn argument(section: &Section<'_>, names: &mut Names<'_>) -> Option<Row> {
+    section.know_all();
+    let (name, doc) = (name(section, names), line(section, "doc"));
+    if name.as_ref().is_some_and(|name| OPTIONS.contains(&name.as_str())) {
+        section.add("name", Problem::new("every command has an option of this name"));
+    }
+    let kind = kind(section, DEEPEST);
+    let default = if section.or("required", false) { Given::Required } else { Given::Nothing };
+    Some(Row { name: name?, doc: doc?, kind: kind?, is_list: false, default })
 }
 
 /// A name that is not there yet.
@@ -102,7 +124,15 @@ pub(super) fn line(section: &Section<'_>, key: &'static str) -> Option<String> {
 
 fn kind(section: &Section<'_>, depth: usize) -> Option<Kind> {
     let word = section.required::<String>("type")?;
-    for (key, types) in DETAILS {
+    let described = section.described();
+    let Some(Type::Word(known)) = described.key("type").map(|key| key.value) else { return None };
+    if !known.contains(&word.value.as_str()) {
+        let problem = Problem::new(format!("there is no type `{}`", word.value));
+        let problem = problem.expected(format!("one of {}", known.join(", ")));
+        section.report.add(&word.span, problem.suggest(&word.value, known.iter().copied()));
+        return None;
+    }
+    for (key, types) in DETAILS.iter().filter(|(key, _)| described.key(key).is_some()) {
         if section.has(key) && !types.contains(&word.value.as_str()) {
             let types = types.join("` and `");
             section.add(key, Problem::new(format!("`{key}` is for keys of type `{types}`")));
@@ -114,6 +144,7 @@ fn kind(section: &Section<'_>, depth: usize) -> Option<Kind> {
         "number" => number(section),
         "word" => Kind::Word(words(section)?),
         "text" => Kind::Text { what: text("what", "text"), example: text("example", "") },
+        "secret" => Kind::Secret { what: text("what", "text"), example: text("example", "") },
         "address" => Kind::Form(Form::Address),
         "prefix" => Kind::Form(Form::Prefix),
         "interface" => Kind::Form(Form::Interface),
@@ -124,19 +155,13 @@ fn kind(section: &Section<'_>, depth: usize) -> Option<Kind> {
         "table" => Kind::Table(below(section, depth)),
         "tables" => {
             let (rows, by) = (below(section, depth), text("by", "name"));
-            if !rows.iter().any(|row| row.name == by) {
+            // A key that is there, and lacks something else, is not among the rows: that is said at its own place.
+            if !section.names_of("key").any(|name| name == by) {
                 section.add("by", Problem::new(format!("the tables have no key `{by}` that names them")));
             }
             Kind::Tables(rows, by)
         }
-        other => {
-            let known = section.described().key("type").map(|key| key.value);
-            let Some(Type::Word(known)) = known else { return None };
-            let problem = Problem::new(format!("there is no type `{other}`"));
-            let problem = problem.expected(format!("one of {}", known.join(", ")));
-            section.report.add(&word.span, problem.suggest(other, known.iter().copied()));
-            return None;
-        }
+        _ => return None,
     })
 }
 
@@ -208,10 +233,11 @@ impl Kind {
                 .is_some_and(|number| (*low..=*high).contains(&number)),
             Self::Word(words) => value.as_str().is_some_and(|word| words.iter().any(|known| known == word)),
             Self::Text { .. } => value.as_str().is_some(),
-            Self::Form(form) => value.as_str().is_some_and(|text| form.fits(text)),
+            Self::Form(form) => value.as_str().is_some_and(|text| form.read(text).is_ok()),
             Self::Asn => holdfast_types::Asn::read(value).is_ok(),
             Self::Policy => value.as_str().is_some_and(|name| POLICIES.contains(&name)),
-            Self::Vrf | Self::Protocol | Self::Table(_) | Self::Tables(..) => false,
+            // A secret that everybody can read in a descriptor is none.
+            Self::Secret { .. } | Self::Vrf | Self::Protocol | Self::Table(_) | Self::Tables(..) => false,
         }
     }
 }
@@ -226,7 +252,7 @@ pub(super) fn keep(doc: String, rows: Vec<Row>) -> &'static Table {
 }
 
 impl Row {
-    fn keep(self) -> Key {
+    pub(super) fn keep(self) -> Key {
         let (name, doc) = (&*self.name.leak(), self.doc);
         let of = match self.kind {
             Kind::Table(rows) => return table(name, keep(doc, rows)),
@@ -237,6 +263,7 @@ impl Row {
                 Type::Word(words.into_iter().map(|word| &*word.leak()).collect::<Vec<_>>().leak())
             }
             Kind::Text { what, example } => Type::Text(what.leak(), example.leak()),
+            Kind::Secret { what, example } => Type::Secret(what.leak(), example.leak()),
             Kind::Form(form) => Type::Form(form),
             Kind::Asn => Type::Asn,
             Kind::Policy => Type::Name("policy", POLICIES),

@@ -65,7 +65,7 @@ const OWN: &[Key] = &[
     key("tls-pins", List(&PIN), Else("none"), Session, "SHA-256 of public keys, one of which the neighbour has to have; beside `tls-authorities` both have to hold"),
     key("tls-raw-public-key", Bool, Is("false"), Session, "both ends show bare public keys, not certificates (RFC 7250); with `tls-pins` alone"),
     key("tls-revocations", List(&FILE_NAME), Else("none"), Reload, "files with revocation lists of its authorities"),
-    key("md5", Text("1 to 80 octets", "secret"), Else("none"), Reload, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`; the neighbour has to have another one before its hold time is over"),
+    key("md5", Type::Secret("1 to 80 octets", "secret"), Else("none"), Reload, "TCP-MD5 key (RFC 2385), for `\"tcp\"` and `\"tls\"`; the neighbour has to have another one before its hold time is over"),
     key("vrf", IN_VRF, Else("the default table"), Session, "the VRF that it is in"),
     key("group", Name("group", &[]), Else("none"), Reload, "the `[[bgp.group]]` that has what is not said here"),
     tables("limit", &LIMIT, "family"),

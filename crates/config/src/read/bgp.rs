@@ -10,8 +10,8 @@ use holdfast_policy::AsnRange;
 use holdfast_types::{Afi, Asn, Family, Prefix, RouterId};
 
 use super::{
-    bfd, damping, family_word, interface_name, is_link_local, monitor, paths, seconds, tls, unicast, usable,
-    vrf,
+    bfd, damping, family_word, interface_name, is_link_local, monitor, own, paths, seconds, tls, unicast,
+    usable, vrf,
 };
 use crate::{
     Schema,
@@ -649,6 +649,9 @@ fn md5(section: &Section<'_>, remote: Option<&Remote>) -> Option<Secret> {
     if at.value.is_empty() || at.value.len() > LONGEST {
         let problem = Problem::new(format!("the key has {} octets", at.value.len()));
         section.report.add(&at.span, problem.expected("1 to 80 octets").secret());
+    }
+    if let Some(problem) = own::shown(&at.value) {
+        section.report.add(&at.span, problem.secret());
     }
     if remote.is_some_and(Remote::is_on_link) {
         let problem =

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_types::{ParsePrefixError, Prefix};
 use serde_json::{Map, Value};
 use toml::{
     Spanned,
@@ -10,11 +11,12 @@ use toml::{
 
 use crate::{
     Config, Schema,
-    describe::{Default, Form, Key, Table, Type},
+    describe::{Default, Form, HIDDEN, Key, Table, Type},
     input::{At, Names, Problem, Section},
     processes::Owned,
     read::{is_interface_name, vrf},
     schema::ProcessSection,
+    secrets::{self, MOST_SECRETS},
 };
 
 /// Names that values may refer to.
@@ -59,6 +61,11 @@ fn process_section(section: &Section<'_>, own: &Owned, known: &Known<'_, '_>) ->
         && let Err(wrong) = check(&values)
     {
         section.report.add(&section.span, Problem::new(wrong));
+    }
+    let secrets = secrets::apart(own.section.table, &values).1;
+    if Value::from(secrets).to_string().len() > MOST_SECRETS {
+        let problem = Problem::new("its secrets are too long");
+        section.report.add(&section.span, problem.expected(format!("{MOST_SECRETS} octets, as JSON")));
     }
     let mut interfaces = BTreeSet::new();
     gather(own.section.table, &values, &mut interfaces);
@@ -168,13 +175,14 @@ fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result
             words.contains(&text).then(|| text.into()).ok_or_else(|| wrong(problem()))
         }
         Type::Text(..) => text().map(Value::from),
+        Type::Secret(..) => {
+            let wrong = |problem: Problem| wrong(problem).map(Problem::secret);
+            let text = found.get_ref().as_str().ok_or_else(|| wrong(Problem::new("this is no text")))?;
+            shown(text).map_or_else(|| Ok(text.into()), |problem| Err(wrong(problem)))
+        }
         Type::Form(form) => {
             let text = text()?;
-            if form.fits(text) {
-                Ok(text.into())
-            } else {
-                Err(wrong(Problem::new(format!("`{text}` is no {}", form.words()))))
-            }
+            form.read(text).map(|()| text.into()).map_err(wrong)
         }
         Type::Name(kind, _) => {
             let names = match kind {
@@ -203,13 +211,25 @@ fn one(of: &Type, found: &Spanned<DeValue<'_>>, known: &Known<'_, '_>) -> Result
     }
 }
 
+/// What is wrong with a text as a secret: it was taken from what commands show in the place of one.
+pub(super) fn shown(text: &str) -> Option<Problem> {
+    (text == HIDDEN).then(|| Problem::new(format!("`{HIDDEN}` is what is shown in the place of a secret")))
+}
+
 impl Form {
     /// Whether a text is one.
-    pub(crate) fn fits(self, text: &str) -> bool {
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(self, text: &str) -> Result<(), Problem> {
+        let is_none = || Problem::new(format!("`{text}` is no {}", self.words()));
         match self {
-            Self::Address => text.parse::<std::net::IpAddr>().is_ok(),
-            Self::Prefix => text.parse::<holdfast_types::Prefix>().is_ok(),
-            Self::Interface => is_interface_name(text),
+            Self::Address => text.parse::<std::net::IpAddr>().map(drop).map_err(|_| is_none()),
+            Self::Prefix => match text.parse::<Prefix>() {
+                Err(error @ ParsePrefixError::HostBits { .. }) => Err(Problem::from_error(&error)),
+                read => read.map(drop).map_err(|_| is_none()),
+            },
+            Self::Interface => is_interface_name(text).then_some(()).ok_or_else(is_none),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::own;
 use crate::{
     input::{At, Names, Problem, Section},
     keyed::Word as _,
@@ -67,6 +68,9 @@ fn key(section: &Section<'_>) -> (Secret, Option<String>) {
         let problem = Problem::new(format!("the key has {} octets", key.value.len()));
         let expected = format!("{SHORTEST_KEY} octets or more, as from `openssl rand -hex 32`");
         section.report.add(&key.span, problem.expected(expected).secret());
+    }
+    if let Some((key, problem)) = key.as_ref().and_then(|key| Some((key, own::shown(&key.value)?))) {
+        section.report.add(&key.span, problem.secret());
     }
     let key = key.map(|at| at.value).unwrap_or_default();
     (Secret::new(key), file.map(|at| at.value))

@@ -2,14 +2,15 @@
 
 use super::{Routing, Secret, Size};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
 use crate::keyed::{Maybe, MaybeNumber, OneOf, keys, number, words};
 use crate::keys::types::SIZE;
 
-/// A section that belongs to one process.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A section that belongs to one process. Its values may be secrets, and are not shown in debug output.
+#[derive(Clone, PartialEq, Eq)]
 pub struct ProcessSection {
     /// What it says: names are the keys of the file. What has a default is there.
     pub values: serde_json::Map<String, serde_json::Value>,
@@ -17,6 +18,16 @@ pub struct ProcessSection {
     pub interfaces: BTreeSet<(Option<String>, String)>,
     /// The routing protocol of the process.
     pub routing: Option<Routing>,
+}
+
+impl fmt::Debug for ProcessSection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.values.keys().collect::<Vec<_>>();
+        let Self { interfaces, routing, .. } = self;
+        let mut shown = f.debug_struct("ProcessSection");
+        shown.field("keys", &keys).field("interfaces", interfaces).field("routing", routing);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl ProcessSection {

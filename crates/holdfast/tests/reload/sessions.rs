@@ -28,7 +28,7 @@ fn other(key: &Key) -> Option<String> {
         Type::Number(low, high) => Some(if is(&high.to_string()) { low } else { high }.to_string()),
         Type::Word(words) => words.iter().map(|word| format!("\"{word}\"")).find(|word| !is(word)),
         Type::Form(form) => Some(format!("\"{}\"", form.example())),
-        Type::Text(_, example) => Some(format!("\"{example}\"")),
+        Type::Text(_, example) | Type::Secret(_, example) => Some(format!("\"{example}\"")),
         Type::Asn => Some("65009".to_owned()),
         _ => None,
     }
