@@ -1,14 +1,18 @@
 //! Deaths, hangs and the upgrade of `bfd`, and deaths of who depends on it: by the counters of stock routers their sessions
 //! stay Up ([`Scene`]). `holdfast-lab drill bfd` does it more often.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_lab::bfd::scene::{Counts, Scene};
-use rustix::process::Signal;
+use holdfast_lab::{
+    bfd::scene::{Counts, Scene},
+    wait,
+};
+use rustix::process::{Signal, kill_process};
 
 const LIMIT: Duration = Duration::from_secs(40);
-const KILLS: usize = 20;
+/// From the 30th in a minute on each start waits.
+const KILLS: usize = 40;
 
 fn ensure_none(scene: &Scene, before: Counts, what: &str) -> Result<()> {
     let faults = scene.faults(before)?;
@@ -80,6 +84,32 @@ fn deaths_of_others_and_an_upgrade_end_no_session() -> Result<()> {
         ensure_none(&scene, before, "the upgrade")?;
         let shown = scene.router.show(&["processes"])?;
         ensure!(shown["bfd"]["lastExit"] == "upgrade", "{shown}");
+    }
+    scene.router.stop()
+}
+
+/// A process that dies with the manager waits for the next manager, and what that one has configured is all that it needs.
+#[test]
+fn sessions_stay_up_when_a_process_dies_with_the_manager_that_has_died_often() -> Result<()> {
+    let scene = Scene::new(300)?;
+    let before = scene.counts()?;
+    for number in 1..=10 {
+        scene.router.kill("manager")?;
+        scene.router.wait_running().with_context(|| format!("death {number} of the manager"))?;
+    }
+    for victim in ["bfd", "bgp"] {
+        scene.until_protected()?;
+        let (begin, pid) = (Instant::now(), scene.router.pid(victim)?);
+        for pid in [scene.router.pid("manager")?, pid] {
+            kill_process(pid, Signal::KILL)?;
+        }
+        wait::until("another one", LIMIT, || match scene.router.pid(victim) {
+            Ok(next) if next != pid => Ok(()),
+            other => Err(format!("{other:?}")),
+        })?;
+        println!("{victim} and the manager: another one is known after {:?}", begin.elapsed());
+        scene.until_packets()?;
+        ensure_none(&scene, before, &format!("{victim} and the manager"))?;
     }
     scene.router.stop()
 }

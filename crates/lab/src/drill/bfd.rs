@@ -15,10 +15,6 @@ use crate::{
     table::random::Random,
 };
 
-/// From one kill to the next where there are many: from 30 deaths in a minute on the router waits a second before each start.
-const SPACING: Duration = Duration::from_millis(2100);
-/// So many come without it.
-const BURST: u32 = 25;
 /// Between two kills at most, once all is as it should be.
 const LONGEST_PAUSE_MS: u32 = 500;
 /// Kills are for sessions of 300 ms × 3, hangs for those of 600 ms × 3.
@@ -164,7 +160,6 @@ fn play(
     scene.longest_silence();
     for number in 0..times {
         ensure!(Instant::now() < limit, "no more in time");
-        let next = Instant::now() + SPACING;
         std::thread::sleep(Duration::from_millis(random.below(LONGEST_PAUSE_MS).into()));
         let took = match series.kind {
             Kind::Kill => scene.replace_by(Signal::KILL)?,
@@ -180,9 +175,6 @@ fn play(
         series.times += 1;
         series.slowest_ms = series.slowest_ms.max(took.as_millis() as u64);
         series.silence_ms = series.silence_ms.max(scene.longest_silence().as_millis() as u64);
-        if times > BURST {
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        }
     }
     faults.extend(scene.faults(before)?.into_iter().map(|fault| format!("{:?}: {fault}", series.kind)));
     let now = scene.counts()?.downs;
