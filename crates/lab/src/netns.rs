@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io,
+    net::Ipv6Addr,
     os::fd::AsFd,
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -11,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use holdfast_testing::addresses;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace that is deleted, with everything in it killed by its owners first, when dropped.
@@ -130,6 +132,13 @@ pub fn link(a: &End<'_>, b: &End<'_>) -> Result<()> {
             end.host.ip(&args)?;
         }
         end.host.ip(&["link", "set", end.interface, "up"])?;
+    }
+    for end in [a, b] {
+        let address = |text: &&str| text.split('/').next()?.parse().ok();
+        let addresses: Vec<Ipv6Addr> = end.addresses.iter().filter_map(address).collect();
+        if !addresses.is_empty() {
+            addresses::until_delivered(&["-n", &end.host.name], &addresses);
+        }
     }
     Ok(())
 }
