@@ -151,6 +151,34 @@ fn frr_is_found_on_the_interface_and_both_kernels_have_the_routes() -> Result<()
     router.stop()
 }
 
+/// The blocks of a page that begin with this line.
+fn blocks<'p>(page: &'p str, fence: &str) -> Vec<&'p str> {
+    let blocks = page.split(&format!("\n```{fence}\n")).skip(1);
+    blocks.filter_map(|rest| rest.split("\n```").next()).collect()
+}
+
+/// The configurations of the manual as they stand there, in hosts that have no IPv4 address.
+#[test]
+fn the_configurations_of_the_manual_come_up() -> Result<()> {
+    let page = include_str!("../../../docs/manual/unnumbered.md");
+    let (ours, theirs) = (blocks(page, "toml complete"), blocks(page, "text"));
+    let (Some(ours), [frr, bird]) = (ours.first(), &theirs[..]) else {
+        anyhow::bail!("the page is another one")
+    };
+    for is_frr in [true, false] {
+        let (us, them) = (Namespace::new("us")?, Namespace::new("them")?);
+        join("eth1", (&us, &[]), (&them, &[]))?;
+        let (_frr, _bird) = match is_frr {
+            true => (Some(Frr::start_with_zebra(Programs::Machine, &them, frr)?), None),
+            false => (None, Some(Bird::start(&them, bird)?)),
+        };
+        let router = Router::start(&us, ours)?;
+        router.until_established("spine-1", LIMIT).with_context(|| router.log_tail())?;
+        router.stop()?;
+    }
+    Ok(())
+}
+
 /// BIRD that knows us by our address, with an address of its own.
 fn bird(host: &Namespace, interface: &str, asn: u32, far: &str, prefixes: [&str; 2]) -> Result<Bird> {
     let [v4, v6] = prefixes;

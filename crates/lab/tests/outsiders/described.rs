@@ -169,6 +169,23 @@ fn a_protocol_lives_by_its_descriptor_alone() -> Result<()> {
         networks
             == serde_json::json!([{ "network": FAR, "address": "10.0.1.2", "interface": "n1", "cost": 7 }])
     );
+    for (arguments, rows) in [
+        (&["--interface", "n1"][..], 1),
+        (&["--network", FAR, "--interface", "n1"], 1),
+        (&["--network", NEAR], 0),
+    ] {
+        let shown = near.show(&[&["hello", "networks"], arguments].concat())?;
+        ensure!(shown.as_array().is_some_and(|shown| shown.len() == rows), "{arguments:?}: {shown}");
+    }
+    let refused = near.cli(&["show", "hello", "networks", "--network", "198.51.101.1/24"]);
+    let refused = refused.expect_err("no prefix").to_string();
+    ensure!(refused.contains("the prefix is 198.51.101.0/24"), "{refused}");
+    let help = near.cli(&["show", "hello", "networks", "--help"])?;
+    ensure!(help.contains("--network <network>") && help.contains("only this one (prefix)"), "{help}");
+    ensure!(
+        near.cli(&["clear", "hello", "counters", "--interface", "n2"])?
+            == "cleared counters of 0 neighbors\n"
+    );
     ensure!(
         near.cli(&["show", "hello"])?.contains("Neighbor"),
         "the first command is that of the name alone"
@@ -229,6 +246,47 @@ fn a_protocol_lives_by_its_descriptor_alone() -> Result<()> {
     far.stop()
 }
 
+#[test]
+fn a_secret_reaches_the_program_and_no_screen() -> Result<()> {
+    let with =
+        |key: &str, text: String| text.replace("interval = 1\n", &format!("interval = 1\nkey = \"{key}\"\n"));
+    let (_installed, files) = Installed::hello()?;
+    let star = Star::new(1)?;
+    let near = Router::start_with_files(&star.router, &with("s3cret", configuration("near", NEAR)), &files)?;
+    let far = Router::start_with_files(star.neighbor(1), &with("0ther", configuration("far", FAR)), &files)?;
+    for router in [&near, &far] {
+        wait::until("hello runs", LIMIT, || match process(router) {
+            Ok(shown) if shown["state"] == "running" => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .with_context(|| router.log_tail())?;
+    }
+    let file = far.directory().join("changed.toml");
+    let changed = with("s3cret", configuration("far", FAR));
+    fs::write(&file, &changed)?;
+    let differs = Command::new(binary()?)
+        .args(["diff", "--unified", "--config"])
+        .arg(&file)
+        .env("HOLDFAST_RUNTIME_DIR", far.directory())
+        .output()?;
+    let said = String::from_utf8_lossy(&differs.stdout).into_owned();
+    ensure!(said.contains("-key = \"(secret)\"\n+key = \"(another secret)\"\n"), "{said}");
+    ensure!(near.show(&["hello", "neighbors"])? == json!([]), "they have different keys");
+    far.reload_with_files(&changed, &files)?;
+    until_word(&near, "far")?;
+    until_word(&far, "near")?;
+
+    let script = near.directory().join("script");
+    fs::write(&script, "show\nset hello.key n3w\ncompare\nshow hello\ndiscard\n")?;
+    let shown = near.cli(&["configure", "-f", script.to_str().context("a path of text")?])?;
+    ensure!(shown.contains("+key = \"(another secret)\"") && !shown.contains("n3w"), "{shown}");
+    for text in [said, shown, near.log(), far.log()] {
+        ensure!(!text.contains("s3cret") && !text.contains("0ther"), "{text}");
+    }
+    near.stop()?;
+    far.stop()
+}
+
 /// What a command of the router's binary says of a file in this directory, right or wrong.
 fn check(option: &str, file: &Path) -> Result<String> {
     let output = Command::new(binary()?).args(["check", option]).arg(file).output()?;
@@ -261,6 +319,19 @@ fn keys_of_a_protocol_are_checked_compared_committed_and_rolled_back() -> Result
     // A descriptor that others may write is none, wherever it is asked for.
     let descriptor = router.directory().join("hello.toml");
     ensure!(check("--descriptor", &descriptor)?.ends_with("hello.toml: no errors\n"));
+
+    // Nor does one run whose program is not there; where it is written it need not be.
+    let text = fs::read_to_string(&descriptor)?;
+    fs::write(&descriptor, text.replace("program = \"", "program = \"/nowhere"))?;
+    fs::write(&file, &right)?;
+    let said = check("-c", &file)?;
+    ensure!(
+        said.contains("hello.toml:3:11: /nowhere") && said.contains("No such file or directory"),
+        "{said}"
+    );
+    let said = check("--descriptor", &descriptor)?;
+    ensure!(said.starts_with("note: /nowhere") && said.ends_with("hello.toml: no errors\n"), "{said}");
+    fs::write(&descriptor, text)?;
     fs::set_permissions(&descriptor, fs::Permissions::from_mode(0o666))?;
     fs::write(&file, &right)?;
     for said in [check("-c", &file)?, router.cli(&["reload"]).expect_err("refused").to_string()] {
@@ -301,7 +372,7 @@ fn keys_of_a_protocol_are_checked_compared_committed_and_rolled_back() -> Result
 
 /// Tries what a program of somebody else must not, and says what came of it.
 const HOSTILE: &str = r#"
-import ctypes, os, signal, socket, sys, threading, time
+import ctypes, fcntl, os, signal, socket, struct, sys, threading, time
 def tried(what, do):
     try:
         print("tried", what, "done", do(), flush=True)
@@ -320,6 +391,8 @@ tried("root", lambda: os.setuid(0))
 tried("a shell", lambda: os.execv("/bin/sh", ["sh"]))
 tried("the log", lambda: os.ftruncate(1, 0))
 tried("the log of errors", lambda: os.ftruncate(2, 0))
+tried("the number of an interface", lambda: socket.if_nametoindex("lo"))
+tried("the same of standard input", lambda: struct.unpack("16si12x", fcntl.ioctl(0, 0x8933, struct.pack("16si12x", b"lo", 0)))[1])
 tried("threads", lambda: threading.Thread(target=time.time).start())
 print("tried all", flush=True)
 time.sleep(1000)
@@ -355,6 +428,9 @@ fn a_program_of_somebody_else_reads_what_is_described_and_does_nothing_else() ->
         said.map(|(outcome, _)| outcome.to_owned()).unwrap_or_default()
     };
     ensure!(tried("its own file") == "done True" && tried("threads").starts_with("done"), "{log}");
+    // What the manual says of numbers of interfaces. Of `if_nametoindex` Python tells no error number.
+    ensure!(!tried("the number of an interface").starts_with("done"), "{log}");
+    ensure!(tried("the same of standard input") == "done 1", "{log}");
     // Landlock says EACCES, seccomp EPERM.
     for what in ["the configuration", "passwd", "a new file", "a shell"] {
         ensure!(tried(what) == "13", "{what}: {log}");
