@@ -105,6 +105,27 @@ impl Background {
     }
 }
 
+/// How far readers of the log are behind.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Pressure {
+    /// Less than half the way to losing their place.
+    Low,
+    /// More than that: nothing more should be taken in of a peer that sends much.
+    High,
+    /// Three quarters of the way: nothing more should be taken in of anybody.
+    Full,
+}
+
+impl Pressure {
+    fn of(backlog: u64, limit: u64) -> Self {
+        match backlog {
+            _ if backlog > limit / 4 * 3 => Self::Full,
+            _ if backlog > limit / 2 => Self::High,
+            _ => Self::Low,
+        }
+    }
+}
+
 impl Pipeline {
     /// One slice of background work; call it again while it returns true, after everything urgent. `budget`
     /// counts prefixes, each 0.1 to 0.2 us here and as much again when its change is encoded.
@@ -155,17 +176,18 @@ impl Pipeline {
         self.background.waiting
     }
 
-    /// Whether a reader that could go on has come half the way to losing its place. Nothing more should be taken in
-    /// until it is nearer: what the RIB or a peer would be told then is everything. `takes_more` says whether a
-    /// peer's socket has room; one without is as slow as it likes, and nobody waits for it.
-    pub fn is_pressed(&self, takes_more: impl Fn(PeerIndex) -> bool) -> bool {
-        let (ends, most) = (self.ends(), self.core.speaker.limits.log as u64 / 2);
-        let is_behind = |stream: &Stream| stream.backlog(ends) > most;
-        self.rib.as_ref().is_some_and(|rib| rib.backlog(ends) > most)
-            || self
-                .streams
-                .iter()
-                .any(|(_, stream)| is_behind(stream) && stream.members.iter().any(&takes_more))
+    /// How far the reader that is furthest behind has come to losing its place, of those that could go on: what the RIB or
+    /// a peer would be told then is everything. `takes_more` says whether a peer's socket has room; one without is as slow
+    /// as it likes, and nobody waits for it.
+    pub fn pressure(&self, takes_more: impl Fn(PeerIndex) -> bool) -> Pressure {
+        let (ends, limit) = (self.ends(), self.core.speaker.limits.log as u64);
+        let counts = |stream: &Stream| {
+            let backlog = stream.backlog(ends);
+            (backlog > limit / 2 && stream.members.iter().any(&takes_more)).then_some(backlog)
+        };
+        let streams = self.streams.iter().filter_map(|(_, stream)| counts(stream));
+        let rib = self.rib.as_ref().map(|rib| rib.backlog(ends));
+        Pressure::of(streams.chain(rib).max().unwrap_or(0), limit)
     }
 
     /// Whether routes wait for the RIB to say where their next hops are. What is taken in meanwhile waits as well, and

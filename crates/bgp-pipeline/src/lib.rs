@@ -96,6 +96,7 @@ extern crate self as holdfast_bgp_pipeline;
 mod tests;
 
 pub use aggregate::list::{AggregateConfig, AggregateView};
+pub use background::Pressure;
 pub use check::CheckStage;
 pub use config::{
     Limits, NextHopMode, PeerConfig, PeerIndex, PeerKind, SendPaths, SessionFacts, SignedFor, SpeakerConfig,

@@ -6,6 +6,7 @@ use std::{
 };
 
 use holdfast_api::rib::v1::{RedistributeRequest, RibClient};
+use holdfast_bgp_pipeline::Pressure;
 use holdfast_xrl::XrlError;
 use tokio::{sync::Notify, time::sleep};
 use tracing::{info, warn};
@@ -73,7 +74,7 @@ async fn follow(bgp: &Rc<Bgp>, wanted: &Wanted) -> XrlError {
 /// Waits until those who are told of changes have come near, as reading from peers does.
 async fn room(bgp: &Bgp) {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE && bgp.speaker.borrow().is_pressed() {
+    while start.elapsed() < PATIENCE && bgp.speaker.borrow().pressure() > Pressure::Low {
         sleep(PACE).await;
     }
 }

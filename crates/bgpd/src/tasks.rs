@@ -185,8 +185,9 @@ async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
     }
 }
 
-/// The right to read. Comes when those who are told of changes have come near, and to who has `more` than one read takes
-/// also when new next hops are resolved: what a peer sends faster than that waits in its socket, where it costs nothing. A rib that hangs slows the reading down, but sessions live.
+/// The right to read. Comes to who sends much when those who are told of changes have come near, and to who has `more` than one
+/// read takes also when new next hops are resolved: what a peer sends faster than that waits in its socket, where it costs
+/// nothing. A rib that hangs slows the reading down, but sessions live.
 async fn reading(bgp: &Bgp, peer: PeerIndex, more: bool) -> MutexGuard<'_, ()> {
     let start = Instant::now();
     // Nobody is ended for those who cannot be.
@@ -195,7 +196,7 @@ async fn reading(bgp: &Bgp, peer: PeerIndex, more: bool) -> MutexGuard<'_, ()> {
         let turn = bgp.surroundings.turns.to_read(counts).await;
         let waited = start.elapsed();
         let asking = more && waited < ANSWER && bgp.speaker.borrow().pipeline.awaits_next_hops();
-        if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_pressed()) {
+        if !asking && (waited >= PATIENCE || !bgp.speaker.borrow().is_to_wait(peer, Instant::now())) {
             return turn;
         }
         drop(turn);

@@ -9,6 +9,7 @@ mod corpora;
 mod door;
 mod kept_signatures;
 mod links;
+mod pressure;
 mod process;
 mod restart;
 mod signing;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdfast_bgp_pipeline::{
-    Event, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Reachability, RibRun,
-    SessionFacts, SpeakerConfig,
+    Event, Limits, NextHopMode, OriginateAttributes, PeerConfig, PeerIndex, Pipeline, Pressure, Reachability,
+    RibRun, SessionFacts, SpeakerConfig,
 };
 use holdfast_bgp_wire::{Origin, attributes::community, edit::AttributesBuilder};
 use holdfast_types::{Asn, Family, Prefix};
@@ -377,16 +377,20 @@ fn the_rib_and_peers_with_room_are_waited_for_before_they_lose_their_place() {
     while pipeline.pull_rib(100).is_some() {}
     let route = |n: u8| prefix(&format!("10.{n}.0.0/16"));
     for n in 0..10 {
-        assert!(!pipeline.is_pressed(|_| true));
+        assert_eq!(pipeline.pressure(|_| true), Pressure::Low);
         pipeline.update(from, &announcement(&attributes(1, &[]), &[route(n)])).expect("taken");
     }
     pipeline.update(from, &announcement(&attributes(1, &[]), &[route(10)])).expect("taken");
-    assert!(pipeline.is_pressed(|_| false), "the rib is half the way to losing its place");
+    assert_eq!(pipeline.pressure(|_| false), Pressure::High, "the rib is half the way to losing its place");
     assert_eq!(pipeline.pull_rib(100).map(|changes| (changes.restart, changes.len())), Some((false, 11)));
-    assert!(!pipeline.is_pressed(|_| false), "a peer without room is not waited for");
-    assert!(pipeline.is_pressed(|peer| peer == to));
+    assert_eq!(pipeline.pressure(|_| false), Pressure::Low, "a peer without room is not waited for");
+    assert_eq!(pipeline.pressure(|peer| peer == to), Pressure::High);
+    for n in 11..16 {
+        pipeline.update(from, &announcement(&attributes(1, &[]), &[route(n)])).expect("taken");
+    }
+    assert_eq!(pipeline.pressure(|peer| peer == to), Pressure::Full);
     settle(&mut pipeline, &mut [(from, Sink::default()), (to, Sink::default())]);
-    assert!(!pipeline.is_pressed(|_| true));
+    assert_eq!(pipeline.pressure(|_| true), Pressure::Low);
 }
 
 #[test]

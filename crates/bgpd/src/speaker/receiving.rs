@@ -42,7 +42,7 @@ impl Speaker {
             Received::Octets(count) => {
                 connection.last_read = now;
                 if let Some(slot) = self.sessions.slot_mut(key.0) {
-                    slot.cost.octets_in += count as u64;
+                    slot.cost.read(count as u64, now);
                 }
                 match self.messages(key, &buffer, now, is_over) {
                     Taken::All if count < READ => Read::Wait,

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Instant};
 
-use holdfast_bgp_pipeline::JournalEntry;
+use holdfast_bgp_pipeline::{JournalEntry, PeerIndex, Pressure};
 use holdfast_bgp_session::{Input, State};
 use holdfast_bgp_wire::MessageType;
 use holdfast_nsr::EntryId;
@@ -35,9 +35,19 @@ impl Speaker {
         true
     }
 
-    /// Whether nothing should be read for a moment: the rib, or a peer that takes what it is sent, is far behind.
-    pub(crate) fn is_pressed(&self) -> bool {
-        self.pipeline.is_pressed(|index| {
+    /// Whether what a peer sends is to wait in its socket: the rib, or a peer that takes what it is sent, is far behind. Who
+    /// sends little has not caused that, and waits only where the others would lose their place.
+    pub(crate) fn is_to_wait(&self, peer: PeerIndex, now: Instant) -> bool {
+        match self.pressure() {
+            Pressure::Low => false,
+            Pressure::High => self.sessions.slot(peer).is_some_and(|slot| slot.cost.allowance.is_spent(now)),
+            Pressure::Full => true,
+        }
+    }
+
+    /// How far the rib, or a peer that takes what it is sent, is behind.
+    pub(crate) fn pressure(&self) -> Pressure {
+        self.pipeline.pressure(|index| {
             // Who is behind because nothing is written to it is not waited for.
             let is_told = self.sessions.slot(index).is_some_and(|slot| !slot.defers());
             is_told

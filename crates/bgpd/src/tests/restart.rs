@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_bgp_pipeline::{Limits, OriginateAttributes, Pipeline, SpeakerConfig};
+use holdfast_bgp_pipeline::{Limits, OriginateAttributes, Pipeline, Pressure, SpeakerConfig};
 use holdfast_bgp_session::State;
 use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open};
 use holdfast_config::schema::GracefulRestart;
@@ -82,7 +82,7 @@ async fn who_was_asked_to_help_is_told_nothing_before_everybody_has_sent_theirs_
     }
     assert!(!scene.speaker.write_ready(scene.now));
     assert_eq!(queued(&mut scene, &line), 0);
-    assert!(!scene.speaker.is_pressed(), "it is not the one to be waited for");
+    assert_eq!(scene.speaker.pressure(), Pressure::Low, "it is not the one to be waited for");
     scene.says(&mut line, &END_OF_RIB).await;
     scene.speaker.drain_pipeline(scene.now);
     assert!(queued(&mut scene, &line) > 0);
