@@ -118,7 +118,7 @@ pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;
 pub use onward::{Signer, Unsigned};
 pub use orf::{MOST_ORF_ENTRIES, OrfOutcome};
-pub use peer_in::{DropReason, Dropped, Drops};
+pub use peer_in::{DropReason, Dropped, Drops, UpdatePart};
 pub use pipeline::{Pipeline, TooManySessions, origin::OriginateAttributes};
 pub use policy::{Direction, Progress};
 pub use redistribution::{ForeignRoute, NoRoom};

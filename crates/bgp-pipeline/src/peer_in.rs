@@ -198,6 +198,25 @@ pub(crate) struct Arrival<'a> {
     pub(crate) reach: Option<(MpReach<'a>, Option<SetId>)>,
 }
 
+/// How far an UPDATE has been taken in: one of 64 KiB may have 30,000 prefixes, each in a part of the table of its own.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct UpdatePart {
+    /// Prefixes that are taken in.
+    passed: usize,
+}
+
+impl UpdatePart {
+    /// Whether nothing of the UPDATE was taken in before.
+    pub(crate) fn is_first(self) -> bool {
+        self.passed == 0
+    }
+}
+
+/// Prefixes that are taken in at once of an UPDATE that is longer than [`WHOLE`].
+const PART: usize = 1024;
+/// Octets of prefixes that are always taken in at once: as many as a message without RFC 8654 has.
+const WHOLE: usize = 4096;
+
 /// Reads UPDATEs; keeps its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
@@ -370,6 +389,27 @@ impl Arrival<'_> {
         }
     }
 
+    /// Leaves of a long UPDATE what this part has; the next one, if there is more.
+    pub(crate) fn keep_part(&mut self, part: UpdatePart, identifiers: FamilySet) -> Option<UpdatePart> {
+        let unreach = self.unreach.map_or(&[][..], |unreach| unreach.nlri);
+        let reach = self.reach.map_or(&[][..], |(reach, _)| reach.nlri);
+        let octets = [self.withdrawn, unreach, self.nlri.0, reach].map(<[u8]>::len).iter().sum::<usize>();
+        if octets <= WHOLE {
+            return None;
+        }
+        let mut window = Window { skip: part.passed, room: PART, is_more: false };
+        let is_identified = |family| identifiers.of(family);
+        window.cut(&mut self.withdrawn, is_identified(Family::IPV4_UNICAST));
+        if let Some(unreach) = &mut self.unreach {
+            window.cut(&mut unreach.nlri, is_identified(unreach.family));
+        }
+        window.cut(&mut self.nlri.0, is_identified(Family::IPV4_UNICAST));
+        if let Some((reach, _)) = &mut self.reach {
+            window.cut(&mut reach.nlri, is_identified(reach.family));
+        }
+        window.is_more.then_some(UpdatePart { passed: part.passed + PART })
+    }
+
     /// Gives the sets back.
     pub(crate) fn release(&self, core: &mut Core) {
         if let Some(set) = self.nlri.1 {
@@ -397,6 +437,35 @@ impl Arrival<'_> {
             set.into_iter().for_each(|set| core.sets.release(set));
         }
     }
+}
+
+/// Some of the prefixes of several lists.
+struct Window {
+    skip: usize,
+    room: usize,
+    is_more: bool,
+}
+
+impl Window {
+    /// Leaves of a list what is in the window.
+    fn cut(&mut self, list: &mut &[u8], is_identified: bool) {
+        let start = pass(list, is_identified, &mut self.skip);
+        let end = start + pass(&list[start..], is_identified, &mut self.room);
+        self.is_more |= end < list.len();
+        *list = &list[start..end];
+    }
+}
+
+/// The octets of so many prefixes, as far as they are there; the number becomes less by those.
+fn pass(list: &[u8], is_identified: bool, count: &mut usize) -> usize {
+    let (mut at, before) = (0, if is_identified { 4 } else { 0 });
+    while *count > 0
+        && let Some(length) = list.get(at + before)
+    {
+        at += before + 1 + usize::from(*length).div_ceil(8);
+        *count -= 1;
+    }
+    at.min(list.len())
 }
 
 /// NEXT_HOP; `None` if it is ourselves, or missing.

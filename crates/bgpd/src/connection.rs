@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use holdfast_api::transport::v1 as transport;
-use holdfast_bgp_pipeline::PeerIndex;
+use holdfast_bgp_pipeline::{PeerIndex, UpdatePart};
 use holdfast_bgp_session::{ConnId, Messages};
 use holdfast_bgp_wire::{HEADER_LEN, MessageType};
 use holdfast_nsr::{EntryId, Full};
@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     partial: Vec<u8>,
     /// The last turn was over before every whole message was taken in.
     pub(crate) is_behind: bool,
+    /// How far the first message of what is left was taken in, if some of it was.
+    pub(crate) begun: Option<UpdatePart>,
     tasks: Vec<AbortHandle>,
 }
 
@@ -120,6 +122,7 @@ impl Connection {
             queued: 0,
             partial: Vec::new(),
             is_behind: false,
+            begun: None,
             tasks: Vec::new(),
         }
     }

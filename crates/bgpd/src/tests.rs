@@ -226,7 +226,13 @@ fn open() -> Vec<u8> {
 }
 
 fn open_of(asn: Asn) -> Vec<u8> {
-    let capabilities = vec![Capability::Multiprotocol(Family::IPV4_UNICAST), Capability::FourOctetAs(asn)];
+    open_with(asn, Vec::new())
+}
+
+/// With further capabilities.
+fn open_with(asn: Asn, more: Vec<Capability>) -> Vec<u8> {
+    let usual = [Capability::Multiprotocol(Family::IPV4_UNICAST), Capability::FourOctetAs(asn)];
+    let capabilities = usual.into_iter().chain(more).collect();
     let router_id = RouterId::new(0x0a00_0002).expect("not 0");
     Open { asn, hold_time: 90, router_id, capabilities }.encode()
 }
@@ -287,6 +293,40 @@ async fn what_a_turn_leaves_comes_first_in_the_next() {
         }
         assert_eq!(scene.says(&mut line, &KEEPALIVE[5..]).await, Read::Wait);
         assert_eq!(received(&scene), (updates + 2, keepalives + 2));
+    }
+}
+
+#[tokio::test]
+async fn a_long_update_is_taken_in_a_part_in_each_turn() {
+    const PREFIXES: u32 = 10_000;
+    let one = |number: u32| [&[32][..], &(0x1000_0000 + number * 256).to_be_bytes()].concat();
+    let nlri: Vec<u8> = (0..PREFIXES).flat_map(one).collect();
+    let attributes = [64, 1, 1, 0, 64, 2, 6, 2, 1, 0, 0, 0xfd, 0xe9, 64, 3, 4, 10, 0, 0, 2];
+    let body = [&[0, 0, 0, attributes.len() as u8][..], &attributes, &nlri].concat();
+    let update = [&[255; 16][..], &(19 + body.len() as u16).to_be_bytes(), &[2], &body].concat();
+    for is_protected in [false, true] {
+        let mut scene = Scene::new();
+        if is_protected {
+            protected(&mut scene);
+        }
+        let mut line = scene.connect(scene.peer).await;
+        scene.says(&mut line, &open_with(Asn(65_001), vec![Capability::ExtendedMessage])).await;
+        scene.says(&mut line, &KEEPALIVE).await;
+        let (updates, keepalives) = received(&scene);
+        line.far.write_all(&[&update[..], &KEEPALIVE].concat()).await.expect("room in the socket");
+        let stream =
+            std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
+        let (mut turns, mut size) = (0, 0);
+        while received(&scene) != (updates + 1, keepalives + 1) {
+            if scene.speaker.receive(line.key, scene.now, &|| true) == Read::Wait {
+                stream.readable().await.expect("a socket");
+            }
+            let (before, now) = (size, scene.speaker.pipeline.table_size(Family::IPV4_UNICAST).0);
+            assert!(now - before <= 1024, "{before} routes, then {now}");
+            turns += usize::from(now > before);
+            size = now;
+        }
+        assert_eq!((size, turns), (PREFIXES as usize, 10));
     }
 }
 

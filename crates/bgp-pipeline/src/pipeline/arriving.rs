@@ -14,7 +14,7 @@ use crate::{
     core::family_index,
     next_hop::Concerned,
     path::{SetId, SourceId},
-    peer_in::{self, Arrival},
+    peer_in::{self, Arrival, Drops, UpdatePart},
     rewriter::Slot,
 };
 
@@ -25,8 +25,26 @@ impl Pipeline {
     /// The session must end with this NOTIFICATION. What is wrong but harmless (RFC 7606) is counted instead:
     /// [`Self::drops`].
     pub fn update(&mut self, index: PeerIndex, body: &[u8]) -> Result<(), Notification> {
-        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(()) };
-        let Some(session) = &mut peer.session else { return Ok(()) };
+        let mut next = Some(UpdatePart::default());
+        while let Some(part) = next {
+            next = self.update_part(index, body, part)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a part of the body of an UPDATE, so that everything else has its turn between the parts of a long one; the
+    /// next part, if there is one. The first is [`UpdatePart::default`].
+    ///
+    /// # Errors
+    /// As those of [`Self::update`].
+    pub fn update_part(
+        &mut self,
+        index: PeerIndex,
+        body: &[u8],
+        part: UpdatePart,
+    ) -> Result<Option<UpdatePart>, Notification> {
+        let Some(peer) = self.peers.get_mut(index.index()).and_then(Option::as_mut) else { return Ok(None) };
+        let Some(session) = &mut peer.session else { return Ok(None) };
         let identified = session.facts.identifiers_received.of(Family::IPV4_UNICAST);
         let sections = if identified { update::sections_identified(body)? } else { update::sections(body)? };
         if let Some(family) = sections.end_of_rib() {
@@ -35,18 +53,22 @@ impl Pipeline {
             {
                 self.events.push_back(Event::EndOfRib { peer: index, family });
             }
-            return Ok(());
+            return Ok(None);
         }
         let source = session.source;
         let stale = if peer.stale.is_empty() { None } else { Some(peer.stale.clone()) };
         let identifiers = session.facts.identifiers_received;
-        let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut peer.drops };
+        // What is wrong with it was counted with its first part.
+        let mut counted = Drops::default();
+        let drops = if part.is_first() { &mut peer.drops } else { &mut counted };
+        let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut *drops };
         let read = self.reader.read(&mut self.core, sections, &mut origin);
         let mut arrival = read.inspect_err(|_| self.core.asked = None)?;
-        arrival.retain_families(&mut self.core, &session.facts, &mut peer.drops);
+        arrival.retain_families(&mut self.core, &session.facts, drops);
         if peer.config.paths.role.is_some() {
-            arrival.count_leaks(&self.core, identifiers, &mut peer.drops);
+            arrival.count_leaks(&self.core, identifiers, drops);
         }
+        let next = arrival.keep_part(part, identifiers);
         if self.core.rewriters.are_in(Slot::BeforeImport) {
             arrival.rewrite(&mut self.core);
         }
@@ -64,7 +86,7 @@ impl Pipeline {
         self.core.asked = None;
         self.core.signatures.earlier.clear();
         self.trim_if_long();
-        Ok(())
+        Ok(next)
     }
 
     /// Withdrawals first: a prefix in both places is announced (RFC 4271 section 4.3 leaves that open,

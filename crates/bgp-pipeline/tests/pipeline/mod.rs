@@ -14,6 +14,7 @@ mod members;
 mod model;
 mod neighbors;
 mod orf;
+mod parts;
 mod paths;
 mod policies;
 mod redistribution;

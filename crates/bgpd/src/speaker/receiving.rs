@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, rc::Rc, time::Instant};
 
-use holdfast_bgp_pipeline::{Drops, PeerIndex};
+use holdfast_bgp_pipeline::{Drops, PeerIndex, UpdatePart};
 use holdfast_bgp_session::{Disposition, Input};
 use holdfast_bgp_wire::{MessageType, Notification, next_message};
 
@@ -82,7 +82,7 @@ impl Speaker {
         }
     }
 
-    /// Takes in whole messages. If processing them ends this process, the log says whose they were.
+    /// Takes in whole messages, of a long UPDATE a part at a time. If processing them ends this process, the log says whose they were.
     fn messages(&mut self, key: Key, bytes: &[u8], now: Instant, is_over: &dyn Fn() -> bool) -> Taken {
         let held = self.sessions.connection(key).and_then(|connection| connection.held.as_ref());
         let processing = held.map(|held| (Rc::clone(&held.log), held.id));
@@ -114,6 +114,7 @@ impl Speaker {
         let mut bytes = all;
         let held = self.sessions.connection(key).and_then(|connection| connection.held.as_ref());
         let (start, counted) = held.map_or((0, 0), |held| (held.parsed, held.progress.counted));
+        let mut begun = self.sessions.connection_mut(key).and_then(|connection| connection.begun.take());
         let taken = loop {
             let Some(slot) = self.sessions.slot_mut(index) else { return Taken::Gone };
             match next_message(bytes, slot.session.max_received(id)) {
@@ -122,21 +123,27 @@ impl Speaker {
                     if let Some(log) = log {
                         log.log.borrow_mut().advance(at);
                     }
-                    bytes = &bytes[message.wire.len()..];
-                    self.protection.taking_in(bytes.len(), at);
-                    if !self.reporter.watchers.is_empty() {
-                        let again = slot.is_replaying();
-                        self.reporter.watchers.received(key.0, message.kind, message.wire, again);
-                    }
-                    let input = match at < counted {
-                        true => Input::Replayed(id, message.kind, message.body),
-                        false => Input::Message(id, message.kind, message.body),
+                    let rest = &bytes[message.wire.len()..];
+                    self.protection.taking_in(rest.len(), at);
+                    let is_delivered = begun.is_some() || {
+                        if !self.reporter.watchers.is_empty() {
+                            let again = slot.is_replaying();
+                            self.reporter.watchers.received(key.0, message.kind, message.wire, again);
+                        }
+                        let input = match at < counted {
+                            true => Input::Replayed(id, message.kind, message.body),
+                            false => Input::Message(id, message.kind, message.body),
+                        };
+                        slot.session.handle(input, now) == Disposition::Deliver
                     };
-                    if slot.session.handle(input, now) == Disposition::Deliver
-                        && let Err(refused) = self.deliver(key, message.kind, message.body, now)
-                    {
-                        self.input(index, Input::UpdateRefused(id, refused), now);
+                    let part = begun.take().unwrap_or_default();
+                    if is_delivered {
+                        match self.deliver(key, message.kind, message.body, part, now) {
+                            Ok(next) => begun = next,
+                            Err(refused) => _ = self.input(index, Input::UpdateRefused(id, refused), now),
+                        }
                     }
+                    bytes = if begun.is_some() { bytes } else { rest };
                     if message.kind == MessageType::Open
                         && let Some(connection) = self.sessions.connection_mut(key)
                     {
@@ -168,6 +175,7 @@ impl Speaker {
         if let Some(connection) = self.sessions.connection_mut(key) {
             connection.taken_in(all.len() - bytes.len(), bytes);
             connection.is_behind = taken == Taken::Some;
+            connection.begun = begun;
         }
         taken
     }
@@ -178,13 +186,15 @@ impl Speaker {
         self.take_messages(key, rest, None, now, is_over)
     }
 
+    /// Takes in a message, or a part of it; the next part, if there is one.
     fn deliver(
         &mut self,
         key: Key,
         kind: MessageType,
         body: &[u8],
+        part: UpdatePart,
         now: Instant,
-    ) -> Result<(), Notification> {
+    ) -> Result<Option<UpdatePart>, Notification> {
         match kind {
             MessageType::Update => {
                 if let Some(slot) = self.sessions.slot_mut(key.0) {
@@ -193,12 +203,14 @@ impl Speaker {
                 if let Some(poison) = self.poison {
                     poison.act(body, self.finished);
                 }
-                let negotiated = self.sessions.slot(key.0).and_then(|slot| slot.session.negotiated());
-                self.reporter.points.update(body, || {
-                    negotiated.iter().flat_map(|both| &both.identifiers_received).copied().collect()
-                });
+                if part == UpdatePart::default() {
+                    let negotiated = self.sessions.slot(key.0).and_then(|slot| slot.session.negotiated());
+                    self.reporter.points.update(body, || {
+                        negotiated.iter().flat_map(|both| &both.identifiers_received).copied().collect()
+                    });
+                }
                 let before = self.drops(key.0);
-                let taken = self.pipeline.update(key.0, body);
+                let taken = self.pipeline.update_part(key.0, body, part);
                 let new = self.drops(key.0) - before;
                 if new > 0
                     && let (Some(drops), Some(slot)) = (self.pipeline.drops(key.0), self.sessions.slot(key.0))
@@ -207,8 +219,8 @@ impl Speaker {
                 }
                 taken
             }
-            MessageType::RouteRefresh => self.route_refresh(key, body, now),
-            MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(()),
+            MessageType::RouteRefresh => self.route_refresh(key, body, now).map(|()| None),
+            MessageType::Open | MessageType::Notification | MessageType::KeepAlive => Ok(None),
         }
     }
 
