@@ -23,6 +23,8 @@ PORT, GROUP = 5355, "224.0.0.120"
 # Hellos that may be missed before a neighbour is dead.
 MISSED = 3
 MOST_NEIGHBORS, MOST_NETWORKS, LONGEST = 256, 64, 4096
+# What neighbors keep of a word.
+LONGEST_WORD = 32
 RETRY = 1.0
 
 
@@ -94,7 +96,7 @@ class Table:
                 return
             hello = json.loads(data)
             networks = [str(ipaddress.IPv4Network(network)) for network in hello["networks"][:MOST_NETWORKS]]
-            word = str(hello["word"])[:32]
+            word = str(hello["word"])[:LONGEST_WORD]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return
         known = self.neighbors.get((interface, address))
@@ -190,6 +192,22 @@ class Hello:
         self.secrets = secrets(fds)
         return self.api.type("process.v1.Empty")()
 
+    def prepare(self, request):
+        """Whether the section could be this one, before it is that of any process. Nothing changes yet."""
+        reply = self.api.type("prepare.v1.PrepareReply")()
+        for part in request.parts:
+            configuration = self.api.type("process.v1.Configuration").FromString(part.configuration)
+            settings = json.loads(configuration.settings)
+            if len(settings["word"]) > LONGEST_WORD:
+                reply.refusals.add(key=f"{self.name}.word", reason=f"neighbors keep {LONGEST_WORD} characters of it")
+            if len(settings["networks"]) > MOST_NETWORKS:
+                reply.refusals.add(key=f"{self.name}.networks", reason=f"neighbors keep {MOST_NETWORKS} of them")
+        return reply
+
+    def forget(self, request):
+        """What `prepare` has kept is not needed any more: it has kept nothing."""
+        return self.api.type("prepare.v1.Empty")()
+
     def configure(self, request):
         """The section, which the router has checked. What it changes is done by the loop."""
         self.settings = json.loads(request.settings)
@@ -244,7 +262,9 @@ class Hello:
     def join(self):
         router = self.born.router()
         methods = {"Keep": self.keep, "Configure": self.configure, "Show": self.show, "Clear": self.clear}
-        router.register(self.name, f"{self.name}-{os.getpid()}", {"process.v1.Process": methods}, sole=True)
+        asked = {"Prepare": self.prepare, "Forget": self.forget}
+        services = {"process.v1.Process": methods, "prepare.v1.Preparation": asked}
+        router.register(self.name, f"{self.name}-{os.getpid()}", services, sole=True)
         self.router = router
 
     def turn(self):

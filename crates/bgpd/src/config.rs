@@ -156,15 +156,31 @@ pub(crate) struct Policies {
     generation: u32,
 }
 
+impl Policies {
+    /// Checks a message that may come; the policies that it brings, if they are others than now.
+    pub(crate) fn prepare(&self, mut message: api::Configuration) -> Result<Option<Self>, XrlError> {
+        let next = self.next(std::mem::take(&mut message.policies))?;
+        let library = next.as_ref().unwrap_or(self).library.as_ref();
+        let library = library.ok_or_else(|| XrlError::internal("no policies"))?;
+        Configuration::read_with(message, library)?;
+        Ok(next)
+    }
+}
+
 impl Configuration {
     /// Reads a message of the manager. Programs that `compiled` has from the message before are taken from there.
-    pub(crate) fn read(message: api::Configuration, compiled: &mut Policies) -> Result<Self, XrlError> {
+    pub(crate) fn read(mut message: api::Configuration, compiled: &mut Policies) -> Result<Self, XrlError> {
+        let policies = compiled.read(std::mem::take(&mut message.policies))?;
+        Self::read_with(message, policies)
+    }
+
+    /// The same with its policies.
+    fn read_with(message: api::Configuration, policies: &Library) -> Result<Self, XrlError> {
         if message.peers.len() > MOST_CONFIGURED {
             let text = format!("{} peers are configured, more than {MOST_CONFIGURED}", message.peers.len());
             return Err(XrlError::invalid_argument(text));
         }
         let settings = Settings::read(&message)?;
-        let policies = compiled.read(message.policies)?;
         let redistribute = redistribution(&message.redistribute, policies)?;
         let rib_policy = policy(&message.rib_policy, policies)?;
         let (mut neighbors, mut ranges) = (Vec::new(), Vec::new());
@@ -475,16 +491,31 @@ impl Policies {
     }
 
     fn read(&mut self, json: String) -> Result<&Library, XrlError> {
-        if self.library.is_none() || self.source != json {
-            self.generation += 1;
-            let library = compile(&json, self.generation)?;
-            self.library = Some(match &self.library {
-                Some(before) => library.keeping(before),
-                None => library,
-            });
-            self.source = json;
+        if let Some(next) = self.next(json)? {
+            *self = next;
         }
         self.library.as_ref().ok_or_else(|| XrlError::internal("no policies"))
+    }
+
+    /// Those of another source, compiled; `None`: it is the same.
+    fn next(&self, json: String) -> Result<Option<Self>, XrlError> {
+        if self.library.is_some() && self.source == json {
+            return Ok(None);
+        }
+        let generation = self.generation + 1;
+        let library = compile(&json, generation)?;
+        let library = match &self.library {
+            Some(before) => library.keeping(before),
+            None => library,
+        };
+        Ok(Some(Self { source: json, library: Some(library), generation }))
+    }
+
+    /// Takes what was compiled for a message that may come, if that has come, and nothing else since.
+    pub(crate) fn take(&mut self, prepared: Self, message: &api::Configuration) {
+        if prepared.source == message.policies && prepared.generation == self.generation + 1 {
+            *self = prepared;
+        }
     }
 }
 

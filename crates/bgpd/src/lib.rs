@@ -54,7 +54,7 @@ mod watch;
 
 use std::rc::Rc;
 
-use holdfast_api::bgp::v1::{BgpClient, BgpDispatcher};
+use holdfast_api::bgp::v1::BgpClient;
 
 use holdfast_process::{BUILD, Boot, End, Network, Process, Reads, Rights, User};
 use holdfast_xrl::Client;
@@ -112,7 +112,7 @@ fn serve(boot: Boot, plugs: Plugs) -> Rc<Server> {
     let vrfs = Vrfs::new(Rc::clone(&boot), plugs, turns, validation, quarantine);
     let server = Rc::new(Server::new(surroundings, plugs, Some(vrfs)));
     metrics::register(&boot.metrics, &server);
-    boot.node.serve(BgpDispatcher(Rc::clone(&server)));
+    service::serve(&boot.node, &server);
     boot.join();
     server
 }

@@ -11,9 +11,9 @@ use std::{
 };
 
 use holdfast_api::bgp::v1::{
-    self as api, AggregatesReply, BgpServer, ClearDampenedRequest, ClearReply, ClearRequest, ConfigureReply,
-    Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply, RangesReply,
-    ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRangesRequest,
+    self as api, AggregatesReply, BgpClient, BgpDispatcher, BgpServer, ClearDampenedRequest, ClearReply,
+    ClearRequest, ConfigureReply, Dampened, Empty, Neighbor as ShownNeighbor, NsrReply, Paths, PolicyReply,
+    RangesReply, ShowDampenedRequest, ShowNeighborRoutesRequest, ShowNeighborsRequest, ShowRangesRequest,
     ShowRouteRequest, ShowRoutesRequest, ShutdownRequest, SigningReply, StartPeerRequest, StopPeerRequest,
     Summary, TracePolicyReply, TracePolicyRequest, WatchRequest, Watched,
 };
@@ -23,9 +23,13 @@ use holdfast_bgp_pipeline::{
 use holdfast_bgp_wire::notification::MAX_TEXT;
 use holdfast_damping::Damping;
 use holdfast_policy::{PathSecurity, PathValidity, Program, Validity};
-use holdfast_process::{hash_key, spawn_task};
+use holdfast_process::{
+    Prepare, Prepared, Refusal, hash_key,
+    preparation::{self, Part},
+    serve_preparation, spawn_task,
+};
 use holdfast_types::{Family, Prefix};
-use holdfast_xrl::{CallContext, ReplySink, XrlError};
+use holdfast_xrl::{CallContext, Node, ReplySink, XrlError};
 use tokio::task::AbortHandle;
 use tracing::{Instrument, info, warn};
 
@@ -69,6 +73,8 @@ pub(crate) struct Server {
     /// The others, for the default table's.
     vrfs: Option<Vrfs>,
     policies: RefCell<Policies>,
+    /// What may come next.
+    prepared: Prepared<Option<Policies>>,
     running: RefCell<Option<Running>>,
     /// One configuration at a time.
     configuring: tokio::sync::Mutex<()>,
@@ -97,6 +103,7 @@ impl Server {
             plugs,
             vrfs,
             policies: RefCell::default(),
+            prepared: Prepared::default(),
             running: RefCell::default(),
             configuring: tokio::sync::Mutex::default(),
         }
@@ -463,6 +470,32 @@ impl Running {
     }
 }
 
+/// What a server says of another configuration. It keeps its policies, which take long to compile.
+struct Judge(Rc<Server>);
+
+impl Prepare for Judge {
+    type Prepared = Option<Policies>;
+
+    async fn prepare(&self, parts: Vec<Part>) -> Result<Option<Policies>, Refusal> {
+        let mut kept = None;
+        for part in parts {
+            let message = preparation::read::<BgpClient>(&part.configuration)?;
+            let policies = self.0.policies.borrow().prepare(message)?;
+            // Those of a VRF that is yet to come are for its own server.
+            if part.vrf == self.0.surroundings.vrf().unwrap_or_default() {
+                kept = policies;
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Serves a table, and has the manager ask it what it says of another configuration.
+pub(crate) fn serve(node: &Node, server: &Rc<Server>) {
+    serve_preparation(node, Judge(Rc::clone(server)), server.prepared.clone());
+    node.serve(BgpDispatcher(Rc::clone(server)));
+}
+
 impl BgpServer for Server {
     async fn configure(
         &self,
@@ -470,6 +503,9 @@ impl BgpServer for Server {
         request: api::Configuration,
     ) -> Result<ConfigureReply, XrlError> {
         let is_checked = request.consistency_check;
+        if let Some(prepared) = self.prepared.take().flatten() {
+            self.policies.borrow_mut().take(prepared, &request);
+        }
         let mut configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
         let _turn = self.configuring.lock().await;
         let vrfs = std::mem::take(&mut configuration.vrfs);

@@ -10,7 +10,6 @@ use std::{
     rc::Rc,
 };
 
-use holdfast_api::bgp::v1::BgpDispatcher;
 use holdfast_process::{Boot, spawn_task};
 use holdfast_xrl::XrlError;
 use tokio::task::JoinHandle;
@@ -22,7 +21,7 @@ use crate::{
     fairness::Fairness,
     metrics,
     quarantine::Quarantine,
-    service::Server,
+    service::{self, Server},
     validation::Validation,
 };
 
@@ -92,7 +91,7 @@ impl Vrfs {
         let surroundings = Context::new(&boot, &self.turns, &self.validation, &self.quarantine);
         let server = Rc::new(Server::new(surroundings, self.plugs, None));
         metrics::register(&boot.metrics, &server);
-        boot.node.serve(BgpDispatcher(Rc::clone(&server)));
+        service::serve(&boot.node, &server);
         boot.join();
         info!(event = "vrf-added", vrf, "VRF added");
         Vrf { server, boot }

@@ -110,7 +110,7 @@ impl Session<'_> {
 
     /// Begins again with what runs.
     fn begin(&mut self, running: ConfigurationReply) -> Result<(), Failure> {
-        let described = self.remote.schema(self.schema)?.file();
+        let described = self.remote.patiently(|remote| remote.schema(self.schema))?.file();
         self.candidate = Candidate::new(running.text, running.base, described).map_err(Failure::Edit)?;
         Ok(())
     }
@@ -177,12 +177,13 @@ impl Session<'_> {
         }
         let reply = self.remote.commit(&self.candidate, &commit)?;
         reply.changes.iter().try_for_each(|change| writeln!(self.out, "{change}"))?;
-        writeln!(self.out, "version {} runs", reply.version)?;
+        let faults = if reply.problems.is_empty() { "" } else { ", with faults" };
+        writeln!(self.out, "version {} runs{faults}", reply.version)?;
         reply.notes.iter().try_for_each(|note| writeln!(self.out, "note: {note}"))?;
         if commit.confirm_seconds > 0 {
             writeln!(self.out, "rolled back in {} s unless confirmed by `commit`", commit.confirm_seconds)?;
         }
-        let running = self.remote.running()?;
+        let running = self.remote.patiently(Remote::running)?;
         self.begin(running)?;
         match reply.problems.is_empty() {
             true => Ok(()),

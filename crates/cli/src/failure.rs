@@ -37,8 +37,8 @@ pub enum Failure {
     /// The process asked has refused.
     #[error("{}", .0.message())]
     Refused(XrlError),
-    /// The router has a new configuration, and not every process takes it.
-    #[error("not taken, and tried again every few seconds (see `holdfast show processes`): {0}")]
+    /// The router has a new configuration, and some of it is not there: the kernel or a process has refused it.
+    #[error("runs, with faults, and what is missing is tried again (see `holdfast show processes`): {0}")]
     NotTaken(String),
     /// Some processes run another build than the one that was to run everywhere.
     #[error("the upgrade is not complete (the router's log says why): {0}")]

@@ -95,11 +95,15 @@ pub enum Command {
         #[command(subcommand)]
         what: peer::Peer,
     },
-    /// Has the router read its configuration file again; what has not changed is not touched.
+    /// Has the router read its configuration file again; what has not changed is not touched. Every process says first
+    /// whether it can run the file.
     Reload {
         /// How to answer.
         #[command(flatten)]
         options: Options,
+        /// A process that is not asked whether it can run the file, and not waited for.
+        #[arg(long, value_name = "PROCESS")]
+        without: Vec<String>,
     },
     /// Records how long routes take from point to point.
     #[command(infer_subcommands = true)]
@@ -234,7 +238,7 @@ impl Command {
             Self::Show { options, .. }
             | Self::Clear { options, .. }
             | Self::Peer { options, .. }
-            | Self::Reload { options }
+            | Self::Reload { options, .. }
             | Self::Profile { options, .. } => options.json,
             Self::Policy(policy) => policy.wants_json(),
             Self::Diff(diff) => diff.options.json,
@@ -268,9 +272,9 @@ impl Command {
             Self::Peer { options, table, what } => router::with(&options.runtime_dir, async |router| {
                 what.run(&router.of(&table), options.json, out).await
             }),
-            Self::Reload { options } => {
-                router::with(&options.runtime_dir, async |router| reload(&router, options.json, out).await)
-            }
+            Self::Reload { options, without } => router::with(&options.runtime_dir, async |router| {
+                reload(&router, without, options.json, out).await
+            }),
             Self::Profile { options, table, what } => router::with(&options.runtime_dir, async |router| {
                 what.run(&router.of(&table), options.json, out).await
             }),
@@ -294,11 +298,21 @@ impl Command {
 /// Each process may take 20 s.
 const RELOAD: std::time::Duration = std::time::Duration::from_secs(100);
 
-async fn reload(router: &Router, json: bool, out: &mut dyn io::Write) -> Result<(), Failure> {
-    use holdfast_api::manager::v1::{Empty, ManagerClient, ReloadReply};
+async fn reload(
+    router: &Router,
+    without: Vec<String>,
+    json: bool,
+    out: &mut dyn io::Write,
+) -> Result<(), Failure> {
+    use holdfast_api::manager::v1::{Empty, ManagerClient, ReloadReply, ReloadWithoutRequest};
     let manager: ManagerClient = router.client("manager").await?;
-    let ReloadReply { changes, problems, notes } =
-        router::answer_within(RELOAD, manager.reload(Empty {})).await?;
+    let ReloadReply { changes, problems, notes } = match without.is_empty() {
+        true => router::answer_within(RELOAD, manager.reload(Empty {})).await?,
+        false => {
+            let request = ReloadWithoutRequest { without };
+            router::answer_within(RELOAD, manager.reload_without(request)).await?
+        }
+    };
     if json {
         json::line(out, &serde_json::json!({ "changes": changes, "problems": problems, "notes": notes }))?;
     } else if changes.is_empty() {

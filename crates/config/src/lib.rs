@@ -16,6 +16,7 @@ mod input;
 mod keyed;
 #[rustfmt::skip]
 mod keys;
+mod line;
 mod moment;
 mod processes;
 mod read;
@@ -37,6 +38,7 @@ mod tests;
 pub use descriptor::{DescribedCommand, Descriptor, FORMAT, LONGEST_DESCRIPTOR, NoRoom, read_argument};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use files::{Holds, List, ReadFile};
+pub use line::line_of;
 pub use processes::{Check, Datagrams, Implied, OwnSection, ProcessKeys, RawIp, Routing, Schema};
 pub use schema::Config;
 pub use session::session;

@@ -15,8 +15,7 @@ pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.rib.enabled,
     requests: |config, table, _| {
         let sockets = ConfigureRequest::new::<SocketClient>(&settings::configuration(config, table));
-        // The kernel may have no room for keys and listeners.
-        let sockets = ConfigureRequest { may_refuse: true, ..sockets };
+        let sockets = ConfigureRequest { opens: true, ..sockets };
         Ok(vec![sockets, ConfigureRequest::new::<FeaClient>(&configuration(config, table))])
     },
     ..ConfigReader::NOTHING

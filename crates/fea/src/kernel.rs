@@ -25,8 +25,20 @@ pub(crate) async fn backend(place: &Place, name: &str, table: TableId) -> Result
             Ok(Box::new(fib.map_err(refused)?))
         }
         "none" => Ok(Box::new(NoneFib::new())),
-        other => Err(XrlError::invalid_argument(format!("`{other}` is no backend: expected linux or none"))),
+        other => Err(unknown(other)),
     }
+}
+
+/// Whether there is a backend of this name.
+pub(crate) fn known(name: &str) -> Result<(), XrlError> {
+    match name {
+        "linux" | "none" => Ok(()),
+        other => Err(unknown(other)),
+    }
+}
+
+fn unknown(name: &str) -> XrlError {
+    XrlError::invalid_argument(format!("`{name}` is no backend: expected linux or none"))
 }
 
 /// Whoever follows the interfaces.

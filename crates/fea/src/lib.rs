@@ -52,7 +52,10 @@ use holdfast_api::{
     socket::v1::{SocketClient, SocketDispatcher},
 };
 use holdfast_fib_linux::Monitor;
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_process::{
+    Boot, CapabilitySet, Checks, End, Files, Network, Prepared, Process, Reads, Rights, User,
+    serve_preparation, spawn_task,
+};
 use holdfast_sockets::{FdStore, SocketService};
 use holdfast_xrl::Client;
 use tokio::task::AbortHandle;
@@ -119,7 +122,16 @@ fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     let addresses = Rc::clone(&engine.addresses).keep();
     let hearing = async move { _ = tokio::join!(discovery, place, links, refusals, addresses) };
     let hearing = spawn_task(hearing.instrument(boot.span()));
-    boot.node.serve(SocketDispatcher::new(sockets));
+    let sockets = Rc::new(sockets);
+    let tried = Rc::clone(&sockets);
+    let checks = Checks::default()
+        .of::<FeaClient>(|configuration| Ok(service::check(&configuration)?))
+        .tried::<SocketClient, _>(move |configuration| {
+        let sockets = Rc::clone(&tried);
+        async move { Ok(sockets.try_out(configuration).await?) }
+    });
+    serve_preparation(&boot.node, checks, Prepared::default());
+    boot.node.serve(SocketDispatcher(sockets));
     boot.node.serve(AddressDispatcher::new(AddressService(Rc::clone(&engine.addresses))));
     hearing.abort_handle()
 }

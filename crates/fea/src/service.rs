@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use crate::{
     engine::Engine,
-    interfaces,
+    interfaces, kernel,
     refusals::{self, Known},
-    vrfs::Vrfs,
+    vrfs::{self, Vrfs},
 };
 
 /// Serves `fea.v1`.
@@ -36,6 +36,12 @@ impl FeaService {
     pub(crate) fn of_process(engine: Rc<Engine>, vrfs: Rc<Vrfs>) -> Self {
         Self { engine, vrfs: Some(vrfs) }
     }
+}
+
+/// Whether a configuration makes sense, as far as it can be known without the kernel.
+pub(crate) fn check(configuration: &Configuration) -> Result<(), XrlError> {
+    kernel::known(&configuration.backend)?;
+    vrfs::check(&configuration.vrfs)
 }
 
 impl FeaServer for FeaService {

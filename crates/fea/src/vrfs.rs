@@ -189,6 +189,11 @@ async fn look(place: &Place) -> Infallible {
 }
 
 /// Where each of the VRFs is, if all can be there.
+/// Whether these VRFs can be side by side.
+pub(crate) fn check(vrfs: &[ApiVrf]) -> Result<(), XrlError> {
+    sites(vrfs).map(drop)
+}
+
 fn sites(vrfs: &[ApiVrf]) -> Result<BTreeMap<String, Site>, XrlError> {
     let mut sites = BTreeMap::new();
     let mut tables: BTreeMap<u32, u32> = BTreeMap::new();

@@ -25,7 +25,9 @@ mod words;
 use std::rc::Rc;
 
 use holdfast_api::glass::v1::{GlassClient, GlassDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User};
+use holdfast_process::{
+    Boot, Checks, End, Listening, Network, Prepared, Process, Reads, Rights, User, serve_preparation,
+};
 use holdfast_xrl::Client;
 
 use crate::{answer::Answerer, service::Glass};
@@ -54,6 +56,9 @@ pub static PROCESS: Process = Process {
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let answerer = Rc::new(Answerer::new(boot.resolver.clone()));
+    let checks =
+        Checks::default().of::<GlassClient>(|told| Ok(Listening::check((&*told.address, told.port))?));
+    serve_preparation(&boot.node, checks, Prepared::default());
     boot.node.serve(GlassDispatcher::new(Glass::new(boot.resolver.clone(), answerer)));
     boot.join();
     std::future::pending().await

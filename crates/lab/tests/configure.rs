@@ -1,7 +1,7 @@
 //! `holdfast configure` against a running router: commits, confirmation, history, two operators, and a manager that is
 //! killed in the middle.
 
-use std::{fs, time::Duration};
+use std::{fs, net::TcpListener, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_lab::{netns::Namespace, router::Router, table::random::Random, wait};
@@ -161,16 +161,21 @@ fn a_manager_that_is_killed_while_it_commits_leaves_one_file_or_the_other() -> R
         let manager = router.pid("manager")?;
         let lines = format!("set bgp.peer.a.description \"round {round}\"\ncommit\n");
         let delay = Duration::from_micros(u64::from(random.below(60_000)));
+        let mut said = None;
         std::thread::scope(|scope| {
             let commit = scope.spawn(|| script(&router, "round", &lines));
             std::thread::sleep(delay);
             let killed = rustix::process::kill_process(manager, rustix::process::Signal::KILL);
-            // It may fail: that is what the test is about.
-            let _ = commit.join();
+            said = commit.join().ok();
             killed
         })?;
         let found = file(&router)?;
         ensure!(found == before || found == after, "round {round}: {found}");
+        // What the operator is told is what there is, whenever the manager died.
+        let said = said.context("the script ends")?;
+        let said = said.unwrap_or_else(|error| error.to_string());
+        let is_told = said.contains(" runs");
+        ensure!(is_told == (found == after), "round {round}: {said}, and the file says\n{found}");
         if found == after {
             committed += 1;
         } else {
@@ -204,5 +209,34 @@ fn of_two_operators_the_second_is_told() -> Result<()> {
     let said = stale.err().context("it should be refused")?.to_string();
     ensure!(said.contains("somebody else has committed"), "{said}");
     ensure!(description(&router)? == "second");
+    Ok(())
+}
+
+#[test]
+fn a_port_that_somebody_has_is_a_fault_and_the_rest_runs() -> Result<()> {
+    let host = Namespace::new("taken")?;
+    let router = Router::start(&host, ALONE)?;
+    let taken = host.run(|| TcpListener::bind("0.0.0.0:1180"))??;
+    let lines = "set bgp.port 1180\nset bgp.peer.a.description \"port 7\"\ncommit\n";
+    let said = refused(&router, "taken", lines)?;
+    for part in ["with faults", "transport: cannot listen at", "port 1180"] {
+        ensure!(said.contains(part), "{part}: {said}");
+    }
+    ensure!(description(&router)? == "port 7" && file(&router)?.contains("1180"));
+    let fault = || -> Result<String> {
+        let shown = router.show(&["processes"])?;
+        Ok(shown["transport"]["detail"].as_str().unwrap_or_default().to_owned())
+    };
+    ensure!(fault()?.contains("cannot listen at"), "{}", router.show(&["processes"])?);
+    // It is tried again until it works.
+    drop(taken);
+    wait::until("the port", LIMIT, || match fault() {
+        Ok(fault) if fault.is_empty() => Ok(()),
+        Ok(fault) => Err(fault),
+        Err(error) => Err(error.to_string()),
+    })?;
+    ensure!(
+        script(&router, "later", "set bgp.peer.a.description later\ncommit\n")?.contains("version 3 runs\n")
+    );
     Ok(())
 }

@@ -1,9 +1,8 @@
 //! Commits: a text becomes the configuration and the file, is kept as a version, and may have to be confirmed.
 //!
-//! Order on the disk: the version that runs, the new version, what is pending, the new file beside the old one; then the
-//! listeners are told, who may refuse; then the file is replaced, which is the commit; then all others are told. What a
-//! crash leaves before that is a version that never ran. Something pending counts only while the file says what it is
-//! about: an editor's change makes it void.
+//! All processes are asked first, and other routers that share it. Order on the disk then: the version that runs, the new
+//! version, what is pending, the new file beside the old one; then the file is replaced, which is the commit; then all
+//! processes are told. Something pending counts only while the file says what it is about: an editor's change makes it void.
 
 use std::{
     fs,
@@ -28,7 +27,7 @@ use crate::{
     file::Prepared,
     history::{History, Pending, Version},
     manager::Manager,
-    reload::{Candidate, replace},
+    reload::{Asking, Candidate, replace},
 };
 
 /// A comment is no longer, in octets.
@@ -45,6 +44,7 @@ struct Change {
     comment: String,
     /// In which time it has to be confirmed.
     confirm: Option<Duration>,
+    asking: Asking,
 }
 
 /// Names a text. The same in every build.
@@ -123,7 +123,7 @@ pub(crate) async fn commit(
     uid: Option<u32>,
 ) -> Result<CommitReply, XrlError> {
     let _turn = manager.reloading.lock().await;
-    let CommitRequest { text, base, force, comment, confirm_seconds } = request;
+    let CommitRequest { text, base, force, comment, confirm_seconds, without } = request;
     if comment.len() > LONGEST_COMMENT {
         return Err(XrlError::invalid_argument(format!("a comment has at most {LONGEST_COMMENT} octets")));
     }
@@ -135,7 +135,8 @@ pub(crate) async fn commit(
         is_current(manager, base)?;
     }
     let candidate = Candidate::parse(text, "candidate", &manager.file, manager.schema).await?;
-    apply(manager, Change { candidate, uid, comment, confirm }).await
+    let asking = Asking::everybody(without);
+    apply(manager, Change { candidate, uid, comment, confirm, asking }).await
 }
 
 /// Whether what runs is `expected`, and the file says the same.
@@ -160,7 +161,7 @@ fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
 /// Applies a change; the caller has the turn.
 async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, XrlError> {
     let running = Rc::clone(&manager.text.borrow());
-    let Change { candidate, uid, comment, confirm } = change;
+    let Change { candidate, uid, comment, confirm, asking } = change;
     if candidate.text == *running && confirm.is_none() {
         let pending = manager.history()?.pending();
         return match pending {
@@ -171,31 +172,29 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
     let (file, history) = (manager.real_file()?, manager.history()?);
     let earlier = valid_pending(manager, &history);
     let entry = Version { number: 0, time: now(), uid, comment, text: candidate.text.clone() };
-    let written = {
-        let (running, history) = (running.to_string(), history.clone());
-        let write = move || write(&file, &history, &running, entry, confirm, earlier);
-        apart(write).await?
-    };
-    let Written { number, prepared, pending } =
-        written.map_err(|error| failed("writing the history", &error))?;
-    let put = || prepared.put().map_err(|error| failed("replacing the configuration file", &error));
-    let replaced = replace(manager, candidate, put).await;
-    let reply = match replaced {
-        Ok(reply) => reply,
-        Err(error) => {
-            let undone = history.set_pending(earlier).and_then(|()| history.remove(number));
-            if let Err(error) = undone {
-                warn!(
-                    event = "commit-failed",
-                    "version {number} stays in the history, and never ran: {error}"
-                );
+    let put = async || {
+        let (running, on_disk) = (running.to_string(), history.clone());
+        let write = move || write(&file, &on_disk, &running, entry, confirm, earlier);
+        let written = apart(write).await?.map_err(|error| failed("writing the history", &error))?;
+        let Written { number, prepared, pending } = written;
+        match prepared.put() {
+            Ok(()) => Ok((number, pending)),
+            Err(error) => {
+                let undone = history.set_pending(earlier).and_then(|()| history.remove(number));
+                if let Err(error) = undone {
+                    warn!(
+                        event = "commit-failed",
+                        "version {number} stays in the history, and never ran: {error}"
+                    );
+                }
+                Err(failed("replacing the configuration file", &error))
             }
-            return Err(error);
         }
     };
+    let (reply, (number, pending)) = replace(manager, candidate, &asking, put).await?;
     match (pending, confirm) {
         (Some(pending), Some(time)) => {
-            // It may have waited for a standby: the time begins when it takes effect.
+            // The time begins when all have been told.
             let pending = Pending { deadline: now() + time.as_secs(), ..pending };
             if let Err(error) = history.set_pending(Some(pending)) {
                 warn!(event = "commit-failed", "a manager after this one rolls it back sooner: {error}");
@@ -216,7 +215,9 @@ pub(crate) async fn take(
     comment: String,
 ) -> Result<(), XrlError> {
     let candidate = Candidate { is_shared: true, ..candidate };
-    apply(manager, Change { candidate, uid: None, comment, confirm: None }).await.map(drop)
+    // Nobody is there to leave a process out.
+    let asking = Asking::WhoAnswers;
+    apply(manager, Change { candidate, uid: None, comment, confirm: None, asking }).await.map(drop)
 }
 
 /// What is on the disk before the commit.
@@ -339,7 +340,8 @@ async fn roll_back(manager: &Rc<Manager>, waited: Pending) -> Result<(), XrlErro
         let earlier = history.version(back).map_err(|error| XrlError::internal(error.to_string()))?;
         let candidate = Candidate::parse(earlier.text, "candidate", &manager.file, manager.schema).await?;
         let comment = format!("rolled back to version {back}: version {version} was not confirmed");
-        apply(manager, Change { candidate, uid: None, comment, confirm: None }).await
+        let asking = Asking::Regardless;
+        apply(manager, Change { candidate, uid: None, comment, confirm: None, asking }).await
     };
     let done = done.await;
     if done.is_err() {

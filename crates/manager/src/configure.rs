@@ -84,7 +84,7 @@ fn requests(
 ) -> Result<Vec<ConfigureRequest>, XrlError> {
     if process == MANAGER {
         let sockets = || ConfigureRequest {
-            may_refuse: true,
+            opens: true,
             ..ConfigureRequest::new::<SocketClient>(&settings::configuration(config, table))
         };
         return Ok(if config.rib.enabled { Vec::new() } else { vec![sockets()] });

@@ -2,13 +2,13 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use holdfast_api::socket::v1::SocketDispatcher;
+use holdfast_api::socket::v1::{SocketClient, SocketDispatcher};
 use holdfast_config::{
     Config,
     schema::{Vrf, VrfPlace},
     whereabouts::site,
 };
-use holdfast_process::Boot;
+use holdfast_process::{Boot, Checks, Prepared, serve_preparation};
 use holdfast_sockets::{FdStore, Place, SocketService};
 use holdfast_xrl::{Finder, Link, Node, PeerIdentity, XrlError};
 
@@ -75,7 +75,7 @@ impl Doors {
     async fn begin_default(&self) -> Result<Node, XrlError> {
         let node = Node::new(OPENER);
         let custody = FdStore::new(self.boot.keeper.clone(), None);
-        node.serve(SocketDispatcher::new(SocketService::new(Place::Here, Some(custody))));
+        serve(&node, SocketService::new(Place::Here, Some(custody)));
         let (near, far) = Link::pair();
         let identity = PeerIdentity::new(MANAGER).class(SOCKETS).class(OPENER).pid(std::process::id());
         self.finder.attach_link(near, identity);
@@ -90,8 +90,19 @@ impl Doors {
             VrfPlace::Netns { name, .. } => Place::namespace(name.clone(), boot.keeper.clone()),
         };
         let custody = FdStore::new(boot.keeper.clone(), boot.vrf.clone());
-        boot.node.serve(SocketDispatcher::new(SocketService::new(place, Some(custody))));
+        serve(&boot.node, SocketService::new(place, Some(custody)));
         boot.join();
         boot
     }
+}
+
+fn serve(node: &Node, sockets: SocketService) {
+    let sockets = Rc::new(sockets);
+    let tried = Rc::clone(&sockets);
+    let checks = Checks::default().tried::<SocketClient, _>(move |configuration| {
+        let sockets = Rc::clone(&tried);
+        async move { Ok(sockets.try_out(configuration).await?) }
+    });
+    serve_preparation(node, checks, Prepared::default());
+    node.serve(SocketDispatcher(sockets));
 }

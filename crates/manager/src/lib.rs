@@ -11,6 +11,7 @@ mod births;
 mod commit;
 mod configure;
 mod doors;
+mod faults;
 mod file;
 mod history;
 mod logging;

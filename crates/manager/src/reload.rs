@@ -7,6 +7,7 @@ mod carry;
 mod differences;
 mod messages;
 mod plan;
+mod prepare;
 mod sessions;
 
 use std::{path::Path, rc::Rc, sync::Arc};
@@ -17,6 +18,7 @@ use holdfast_xrl::XrlError;
 use tracing::{info, warn};
 
 pub(crate) use self::carry::{replace, tell};
+pub(crate) use self::prepare::Asking;
 pub use self::{messages::Messages, plan::Plan, sessions::Ending};
 
 use self::{
@@ -62,10 +64,10 @@ impl Candidate {
 }
 
 /// Reads the file again. The outcome is logged as well: nobody may be there to read the answer.
-pub(crate) async fn reload(manager: &Rc<Manager>) -> Result<ReloadReply, XrlError> {
+pub(crate) async fn reload(manager: &Rc<Manager>, asking: &Asking) -> Result<ReloadReply, XrlError> {
     let _turn = manager.reloading.lock().await;
     let result = match Candidate::read(&manager.file, manager.schema).await {
-        Ok(candidate) => replace(manager, candidate, || Ok(())).await,
+        Ok(candidate) => replace(manager, candidate, asking, async || Ok(())).await.map(|(reply, ())| reply),
         Err(error) => Err(error),
     };
     match &result {

@@ -11,9 +11,9 @@ use holdfast_api::{
     keeper::v1::{Empty as KeeperEmpty, LongestTurn, ProcessEvent},
     manager::v1::{
         AdoptRequest, AliveRequest, CommitReply, CommitRequest, ConfigurationReply, Descriptor, DiffReply,
-        DiffRequest, Empty, HistoryReply, ManagerServer, Process, ReloadReply, ShowDescriptorsReply,
-        ShowProcessesReply, ShowVrfsReply, SignalReply, SignalRequest, UpgradeProgress, UpgradeRequest,
-        VersionRequest, Vrf,
+        DiffRequest, Empty, HistoryReply, ManagerServer, Process, ReloadReply, ReloadWithoutRequest,
+        ShowDescriptorsReply, ShowProcessesReply, ShowVrfsReply, SignalReply, SignalRequest, UpgradeProgress,
+        UpgradeRequest, VersionRequest, Vrf,
     },
 };
 use holdfast_config::schema::{self, VrfPlace};
@@ -22,7 +22,13 @@ use holdfast_xrl::{CallContext, PeerIdentity, ReplySink, XrlError};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
-    commit, manager::Manager, outsiders, protocols, reload, sandbox, signal, supervisor::State, upgrade,
+    commit, faults,
+    manager::Manager,
+    outsiders, protocols,
+    reload::{self, Asking},
+    sandbox, signal,
+    supervisor::State,
+    upgrade,
 };
 
 /// The operator does not wait longer for what only the keeper knows.
@@ -38,6 +44,15 @@ impl Manager {
         processes.extend(self.supervisor.borrow().processes().iter().map(|process| show(process, now)));
         processes.extend(self.retired.borrow().values().map(show_retired));
         processes
+    }
+}
+
+impl Served {
+    /// Not in the task of a call: one who asks and goes away must not leave it half done.
+    async fn begin_reload(&self, asking: Asking) -> Result<ReloadReply, XrlError> {
+        let manager = Rc::clone(&self.0);
+        let done = spawn_task(async move { reload::reload(&manager, &asking).await }).await;
+        done.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
     }
 }
 
@@ -79,11 +94,21 @@ impl ManagerServer for Served {
         Ok(Empty {})
     }
 
-    async fn reload(&self, _: &CallContext, _: Empty) -> Result<ReloadReply, XrlError> {
-        // Not this call's own task: one who asks and goes away must not leave it half done.
-        let manager = Rc::clone(&self.0);
-        let done = spawn_task(async move { reload::reload(&manager).await }).await;
-        done.unwrap_or_else(|error| Err(XrlError::internal(error.to_string())))
+    async fn reload(&self, cx: &CallContext, _: Empty) -> Result<ReloadReply, XrlError> {
+        let asking = match cx.peer().role.as_str() {
+            // Of SIGHUP nobody reads the answer.
+            "keeper" => Asking::WhoAnswers,
+            _ => Asking::everybody(Vec::new()),
+        };
+        self.begin_reload(asking).await
+    }
+
+    async fn reload_without(
+        &self,
+        _: &CallContext,
+        request: ReloadWithoutRequest,
+    ) -> Result<ReloadReply, XrlError> {
+        self.begin_reload(Asking::everybody(request.without)).await
     }
 
     async fn diff(&self, _: &CallContext, request: DiffRequest) -> Result<DiffReply, XrlError> {
@@ -174,6 +199,11 @@ impl ManagerServer for Served {
         processes.iter_mut().for_each(|process| sandbox::tell(process, self.0.closed));
         for process in &mut processes {
             process.described = outsiders::descriptor(&process.name, &config).is_some();
+        }
+        for (name, fault) in faults::now(&self.0).await {
+            let of_it =
+                processes.iter_mut().find(|process| process.name == name && process.detail.is_empty());
+            of_it.into_iter().for_each(|process| process.detail.clone_from(&fault));
         }
         // A keeper that hangs, or is of an earlier build, leaves this out and nothing else.
         if let Ok(Ok(reply)) = timeout(KEEPER_LIMIT, self.0.keeper.turns(KeeperEmpty {})).await {

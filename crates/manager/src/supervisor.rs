@@ -334,6 +334,13 @@ impl Supervisor {
         }
     }
 
+    /// Whether it runs and is told what changes. Others are told everything at their birth.
+    pub(crate) fn is_told(&self, name: &str) -> bool {
+        let told =
+            |process: &Process| matches!(process.state, State::Running { .. } | State::Configuring { .. });
+        self.process(name).is_some_and(told)
+    }
+
     /// It runs but could not take its configuration.
     pub(crate) fn refused(&mut self, name: &str, why: String) {
         if let Some(process) = self.find(name) {

@@ -20,7 +20,9 @@ mod text;
 use std::rc::Rc;
 
 use holdfast_api::metrics::v1::{ExporterClient, ExporterDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User};
+use holdfast_process::{
+    Boot, Checks, End, Listening, Network, Prepared, Process, Reads, Rights, User, serve_preparation,
+};
 use holdfast_xrl::Client;
 
 use crate::{collect::Collector, service::Exporter};
@@ -49,6 +51,9 @@ pub static PROCESS: Process = Process {
 /// None: it ends with the keeper.
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let collector = Rc::new(Collector::new(boot.resolver.clone()));
+    let checks =
+        Checks::default().of::<ExporterClient>(|told| Ok(Listening::check((&*told.address, told.port))?));
+    serve_preparation(&boot.node, checks, Prepared::default());
     boot.node.serve(ExporterDispatcher::new(Exporter::new(boot.resolver.clone(), collector)));
     boot.join();
     std::future::pending().await

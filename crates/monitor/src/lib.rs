@@ -20,7 +20,10 @@ mod station;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_api::monitor::v1::{MonitorClient, MonitorDispatcher};
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User};
+use holdfast_process::{
+    Boot, CapabilitySet, Checks, End, Files, Network, Prepared, Process, Reads, Rights, User,
+    serve_preparation,
+};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -57,6 +60,7 @@ pub static PROCESS: Process = Process {
 pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let mut end = signal(SignalKind::terminate())?;
     let monitor = Monitor::new(&boot);
+    serve_preparation(&boot.node, Checks::default().of::<MonitorClient>(|_| Ok(())), Prepared::default());
     boot.node.serve(MonitorDispatcher::new(monitor.clone()));
     boot.join();
     end.recv().await;

@@ -38,7 +38,9 @@ use std::{num::NonZero, rc::Rc, thread::available_parallelism};
 
 use holdfast_api::pathsec::v1::{PathSecClient, PathSecDispatcher};
 use holdfast_path_validation::{Validator, VerifiedSignatures, random_seed};
-use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_process::{
+    Boot, Checks, End, Network, Prepared, Process, Reads, Rights, User, serve_preparation, spawn_task,
+};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -80,6 +82,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
         workers: Workers::start(threads(), Validator::default().with_memory(memory))?,
     });
     metrics::register(&boot.metrics, &pathsec);
+    serve_preparation(&boot.node, Checks::default().of::<PathSecClient>(|_| Ok(())), Prepared::default());
     boot.node.serve(PathSecDispatcher::new(PathSecService(Rc::clone(&pathsec))));
     spawn_task(private_keys::follow(Rc::clone(&pathsec)));
     spawn_task(rpki::follow(pathsec, boot.resolver.clone()));

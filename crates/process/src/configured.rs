@@ -3,14 +3,17 @@
 use std::{cell::Cell, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use holdfast_api::process::v1::{
-    ClearRequest, Cleared, Configuration, Configured as Reply, Empty, ProcessDispatcher, ProcessServer, Rows,
-    ShowRequest,
+    ClearRequest, Cleared, Configuration, Configured as Reply, Empty, ProcessClient, ProcessDispatcher,
+    ProcessServer, Rows, ShowRequest,
 };
-use holdfast_xrl::{CallContext, Node, ReplySink, XrlError};
+use holdfast_xrl::{CallContext, Client, Node, ReplySink, XrlError};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
-use crate::{Command, Process};
+use crate::{
+    Command, Prepare, Prepared, Process, Refusal,
+    preparation::{self, serve_preparation},
+};
 
 /// Rows in a message of an answer, and about as many as a part of it should have.
 pub const ROWS: usize = 256;
@@ -37,6 +40,15 @@ pub trait Configured: 'static {
         settings: Self::Settings,
         policies: &str,
     ) -> impl Future<Output = Result<(), XrlError>>;
+
+    /// Whether it could take these settings: asked before they are those of any process. It changes nothing. What the rows
+    /// of the section and its `check` say is not asked again.
+    ///
+    /// # Errors
+    /// The key that is wrong, and why.
+    fn check(&self, _settings: &Self::Settings, _policies: &str) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// The next part of the answer to one of the commands of its descriptor; the first one for `None`. A reader is given it
     /// before the part after it is made, so no more than one part is in memory for each reader.
@@ -75,11 +87,36 @@ impl<R, C> Part<R, C> {
     }
 }
 
-struct Served<T> {
+struct Served<T: Configured> {
     process: Rc<T>,
     shows: &'static [Command],
     clears: &'static [Command],
     readers: Readers,
+    prepared: Prepared<Checked<T>>,
+}
+
+/// A section that was checked, as it came and as it was read.
+struct Checked<T: Configured>(Configuration, T::Settings);
+
+/// What a process says of another section.
+struct Judge<T>(Rc<T>);
+
+impl<T: Configured> Prepare for Judge<T> {
+    type Prepared = Checked<T>;
+
+    async fn prepare(&self, parts: Vec<preparation::Part>) -> Result<Checked<T>, Refusal> {
+        let part = parts.into_iter().find(|part| part.service == ProcessClient::SERVICE.name);
+        let part = part.ok_or_else(|| Refusal::of("", "no section has come"))?;
+        let configuration = preparation::read::<ProcessClient>(&part.configuration)?;
+        let settings = settings::<T>(&configuration)?;
+        self.0.check(&settings, &configuration.policies)?;
+        Ok(Checked(configuration, settings))
+    }
+}
+
+fn settings<T: Configured>(configuration: &Configuration) -> Result<T::Settings, XrlError> {
+    let settings = serde_json::from_slice(&configuration.settings);
+    settings.map_err(|error| XrlError::invalid_argument(format!("settings: {error}")))
 }
 
 /// The answers that are under way.
@@ -109,7 +146,9 @@ impl Drop for Reader {
 /// Has others reach a process: the manager to configure it, operators to ask it what its descriptor says.
 pub fn serve_configured<T: Configured>(node: &Node, descriptor: &Process, process: Rc<T>) {
     let (readers, &Process { shows, clears, .. }) = (Readers::default(), descriptor);
-    node.serve(ProcessDispatcher::new(Served { process, shows, clears, readers }));
+    let prepared = Prepared::default();
+    serve_preparation(node, Judge(Rc::clone(&process)), prepared.clone());
+    node.serve(ProcessDispatcher::new(Served { process, shows, clears, readers, prepared }));
 }
 
 /// The command of this name, or the first one for none. `verb` is what they do.
@@ -134,8 +173,10 @@ fn takes_no(arguments: &[u8]) -> Result<(), XrlError> {
 
 impl<T: Configured> ProcessServer for Served<T> {
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Reply, XrlError> {
-        let settings = serde_json::from_slice(&request.settings);
-        let settings = settings.map_err(|error| XrlError::invalid_argument(format!("settings: {error}")))?;
+        let settings = match self.prepared.take() {
+            Some(Checked(checked, settings)) if checked == request => settings,
+            Some(_) | None => settings::<T>(&request)?,
+        };
         self.process.configure(settings, &request.policies).await?;
         Ok(Reply::default())
     }
@@ -178,8 +219,7 @@ impl<T: Configured> ProcessServer for Served<T> {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_api::process::v1::ProcessClient;
-    use holdfast_xrl::{Channel, Client, ErrorKind, Link, PeerIdentity, ReplyStream};
+    use holdfast_xrl::{Channel, ErrorKind, Link, PeerIdentity, ReplyStream};
     use tokio::task::{LocalSet, yield_now};
 
     use super::*;
@@ -218,6 +258,7 @@ mod tests {
             shows: &COMMANDS,
             clears: &[],
             readers: Readers::default(),
+            prepared: Prepared::default(),
         };
         node.serve(ProcessDispatcher::new(served));
         node.attach_link(far, PeerIdentity::new("operator"));

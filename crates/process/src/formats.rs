@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, io};
 
 use holdfast_api::{
     keeper::v1::KeeperClient, log::v1::LogClient, manager::v1::ManagerClient, metrics::v1::MetricsClient,
-    process::v1::ProcessClient, profile::v1::ProfileClient, socket::v1::SocketClient,
+    prepare::v1::PreparationClient, process::v1::ProcessClient, profile::v1::ProfileClient,
+    socket::v1::SocketClient,
 };
 use holdfast_xrl::{
     Client, FRAME_VERSION, ServiceInfo, component::v1::ComponentClient, finder_api::v1::FinderClient,
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Binary, Processes};
 
 /// What keeper and manager serve, and every process.
-const COMMON: [&ServiceInfo; 9] = [
+const COMMON: [&ServiceInfo; 10] = [
     FinderClient::SERVICE,
     ComponentClient::SERVICE,
     KeeperClient::SERVICE,
@@ -30,6 +31,7 @@ const COMMON: [&ServiceInfo; 9] = [
     ProcessClient::SERVICE,
     LogClient::SERVICE,
     MetricsClient::SERVICE,
+    PreparationClient::SERVICE,
 ];
 
 /// Versions of a format.

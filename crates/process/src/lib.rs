@@ -44,6 +44,7 @@ mod listening;
 pub mod log;
 pub mod metrics;
 mod outsider;
+pub mod preparation;
 pub mod profile;
 pub mod progress;
 mod reads;
@@ -63,6 +64,7 @@ pub use holdfast_xrl::Resolver;
 pub use listening::Listening;
 use metrics::Metrics;
 pub use outsider::{DESCRIPTOR, OUTSIDER, OUTSIDERS, become_outsider};
+pub use preparation::{Checks, Prepare, Prepared, Refusal, serve_preparation};
 use profile::{Profile, ProfileService};
 use progress::Progress;
 pub use reads::{

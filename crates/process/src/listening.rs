@@ -59,6 +59,14 @@ impl Listening {
         Ok(())
     }
 
+    /// Whether it could be served at this address, as far as that says.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is no address or port.
+    pub fn check((address, port): (&[u8], u32)) -> Result<(), XrlError> {
+        socket_address(address, port).map(drop)
+    }
+
     async fn open(&self, address: SocketAddr) -> Result<TcpListener, XrlError> {
         let transport: TransportClient = self.resolver.wait_for("transport").await?;
         let request = ListenRequest {

@@ -67,8 +67,9 @@ pub struct ConfigureRequest {
     pub method: u32,
     /// The message, encoded.
     pub octets: Vec<u8>,
-    /// The process may refuse it: it is told before all others, and before the configuration is in effect.
-    pub may_refuse: bool,
+    /// What the process opens by it has to be there before sessions that need it: it is told before all others, and before
+    /// processes begin and end.
+    pub opens: bool,
     /// It says which VRFs there are.
     pub names_vrfs: bool,
     /// What the process is given before, if it has secrets.
@@ -86,7 +87,7 @@ impl ConfigureRequest {
             service: C::SERVICE,
             method: C::METHOD,
             octets: configuration.encode_to_vec(),
-            may_refuse: false,
+            opens: false,
             names_vrfs: false,
             secrets: None,
             files: None,
@@ -108,9 +109,9 @@ impl ConfigureRequest {
 
 impl PartialEq for ConfigureRequest {
     fn eq(&self, other: &Self) -> bool {
-        let Self { service, method, octets, may_refuse, names_vrfs, secrets, files, refit } = self;
+        let Self { service, method, octets, opens, names_vrfs, secrets, files, refit } = self;
         (service.id, method, octets) == (other.service.id, &other.method, &other.octets)
-            && (may_refuse, names_vrfs) == (&other.may_refuse, &other.names_vrfs)
+            && (opens, names_vrfs) == (&other.opens, &other.names_vrfs)
             && (secrets, files, refit) == (&other.secrets, &other.files, &other.refit)
     }
 }

@@ -38,7 +38,10 @@ use holdfast_api::{
     replicator::v1::{ReplicatorClient, ReplicatorDispatcher},
     shared::v1::{SharedClient, SharedDispatcher},
 };
-use holdfast_process::{Boot, CapabilitySet, End, Files, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_process::{
+    Boot, CapabilitySet, Checks, End, Files, Network, Prepared, Process, Reads, Rights, User,
+    serve_preparation, spawn_task,
+};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -89,6 +92,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     spawn_task(Rc::clone(&tasks).follow_fea());
     spawn_task(Rc::clone(&tasks).run());
     let given = Replicator::with(tasks.kept_lease().await?);
+    serve_preparation(&boot.node, Checks::default().of::<ReplicatorClient>(|_| Ok(())), Prepared::default());
     boot.node.serve(ReadyDispatcher::new(ReadyService(Rc::clone(&tasks))));
     boot.node.serve(SharedDispatcher::new(SharedService(Rc::clone(&tasks))));
     boot.node.serve(CarrierDispatcher::new(CarrierService(Rc::clone(&tasks))));

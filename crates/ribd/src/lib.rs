@@ -37,7 +37,9 @@ mod tests;
 use std::{convert::Infallible, rc::Rc};
 
 use holdfast_api::rib::v1::{RibClient, RibDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, hash_key};
+use holdfast_process::{
+    Boot, Checks, End, Network, Prepared, Process, Reads, Rights, User, hash_key, serve_preparation,
+};
 use holdfast_xrl::Client;
 
 use crate::{router::Router, service::Server, vrfs::Vrfs};
@@ -73,6 +75,8 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
 async fn table(boot: &Boot, vrfs: Option<Vrfs>) -> Infallible {
     let router = Rc::new(Router::new(hash_key(), &boot.profile, boot.progress.finished));
     metrics::register(&boot.metrics, &router);
+    let checks = Checks::default().of::<RibClient>(|configuration| Ok(statics::check(&configuration)?));
+    serve_preparation(&boot.node, checks, Prepared::default());
     boot.node.serve(RibDispatcher::new(Server::new(Rc::clone(&router), vrfs)));
     boot.join();
     let ready = async {

@@ -1,7 +1,7 @@
 //! The configuration: static routes, distances, how long stale routes stay.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -106,15 +106,29 @@ impl Static {
     }
 }
 
-/// Puts a configuration in place of the one before. All of it is checked first.
-pub(crate) fn configure(router: &Router, configuration: &Configuration) -> Result<(), XrlError> {
+/// Static routes, and the distance of each protocol.
+type Wanted = (Vec<Static>, BTreeMap<String, u8>);
+
+/// Reads a configuration.
+fn read_all(configuration: &Configuration) -> Result<Wanted, XrlError> {
     let statics: Vec<_> = configuration.statics.iter().map(read).collect::<Result<_, _>>()?;
     let followed: BTreeSet<Followed> = statics.iter().flat_map(Static::followed).collect();
     if followed.len() > MAX_FOLLOWED {
         return Err(invalid(format!("static routes have {MAX_FOLLOWED} next hops with BFD at most")));
     }
     let distances = configuration.distances.iter().map(|(name, &value)| Ok((name.clone(), distance(value)?)));
-    *router.distances.borrow_mut() = distances.collect::<Result<_, XrlError>>()?;
+    Ok((statics, distances.collect::<Result<_, XrlError>>()?))
+}
+
+/// Whether a configuration could take effect.
+pub(crate) fn check(configuration: &Configuration) -> Result<(), XrlError> {
+    read_all(configuration).map(drop)
+}
+
+/// Puts a configuration in place of the one before. All of it is checked first.
+pub(crate) fn configure(router: &Router, configuration: &Configuration) -> Result<(), XrlError> {
+    let (statics, distances) = read_all(configuration)?;
+    router.distances.replace(distances);
     let seconds = match configuration.stale_seconds {
         0 => STALE_SECONDS,
         seconds => seconds,

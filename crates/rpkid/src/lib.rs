@@ -22,7 +22,9 @@ mod service;
 use std::rc::Rc;
 
 use holdfast_api::rpki::v1::{RpkiClient, RpkiDispatcher};
-use holdfast_process::{Boot, End, Network, Process, Reads, Rights, User, spawn_task};
+use holdfast_process::{
+    Boot, Checks, End, Network, Prepared, Process, Reads, Rights, User, serve_preparation, spawn_task,
+};
 use holdfast_xrl::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -54,6 +56,8 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     let mut end = signal(SignalKind::terminate())?;
     let rpki = Rpki::new(boot.resolver.clone());
     metrics::register(&boot.metrics, &rpki);
+    let checks = Checks::default().of::<RpkiClient>(|configuration| rpki::check(&configuration));
+    serve_preparation(&boot.node, checks, Prepared::default());
     boot.node.serve(RpkiDispatcher::new(RpkiService(Rc::clone(&rpki))));
     spawn_task(rpki::keep_time(rpki));
     boot.join();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_api::rpki::v1::{CacheConfiguration, Configuration};
-use holdfast_process::{Resolver, spawn_task};
+use holdfast_process::{Refusal, Resolver, spawn_task};
 use holdfast_rtr::{CacheId, Caches, ClientConfig, Counts, Event, Exceptions, Fault, Input, Output};
 use holdfast_rtr_wire::Version;
 use holdfast_xrl::XrlError;
@@ -85,6 +85,23 @@ impl Drop for Connection {
     }
 }
 
+/// Reads a configuration: the exceptions of its files, and how each cache is asked.
+fn read(request: &Configuration) -> Result<(Exceptions, Vec<ClientConfig>), Refusal> {
+    let texts = request.exceptions.iter().map(|file| (file.file.as_str(), file.text.as_str()));
+    let exceptions = Exceptions::parse(texts);
+    let exceptions = exceptions.map_err(|error| Refusal::of("rpki.exceptions", error.to_string()))?;
+    let config = |cache: &CacheConfiguration| {
+        client_config(cache).map_err(|why| Refusal::of(format!("rpki.cache.{}", cache.name), why))
+    };
+    let configs = request.caches.iter().map(config).collect::<Result<_, _>>()?;
+    Ok((exceptions, configs))
+}
+
+/// Whether a configuration could take effect.
+pub(crate) fn check(request: &Configuration) -> Result<(), Refusal> {
+    read(request).map(drop)
+}
+
 impl Rpki {
     /// Nothing is known before it is configured.
     pub(crate) fn new(resolver: Resolver) -> Rc<Self> {
@@ -97,11 +114,8 @@ impl Rpki {
     /// # Errors
     /// `InvalidArgument`; then nothing has changed.
     pub(crate) fn configure(self: &Rc<Self>, request: Configuration) -> Result<(), XrlError> {
-        let invalid = |text: String| XrlError::invalid_argument(text);
-        let texts = request.exceptions.iter().map(|file| (file.file.as_str(), file.text.as_str()));
-        let exceptions = Exceptions::parse(texts).map_err(|error| invalid(error.to_string()))?;
-        let configs =
-            request.caches.iter().map(client_config).collect::<Result<Vec<_>, _>>().map_err(invalid)?;
+        let (exceptions, configs) =
+            read(&request).map_err(|refusal| XrlError::invalid_argument(refusal.reason))?;
         let now = Instant::now();
         let mut state = self.state.borrow_mut();
         let stays = |known: &Known| request.caches.iter().any(|cache| is_same(cache, &known.configuration));

@@ -90,12 +90,7 @@ impl Opener {
         heard: Vec<Prefix>,
         listen: &BTreeSet<(SocketAddr, bool)>,
     ) -> Result<(), SocketError> {
-        let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
-        let known = Known { peers, heard };
-        for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.place())) {
-            listener.rehearse(&self.place, &known).await?;
-        }
-        self.known = known;
+        self.known = self.rehearse(peers, heard, listen).await?;
         self.listeners.retain(|listener| listen.contains(&listener.place()));
         if let Some(custody) = &self.custody {
             // Those of an earlier opener, too.
@@ -106,6 +101,34 @@ impl Opener {
             result = result.and(listener.prepare(&self.known, self.custody.as_ref()).await);
         }
         result
+    }
+
+    /// Whether [`configure`](Self::configure) could do this; nothing changes.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub async fn try_out(
+        &self,
+        peers: impl IntoIterator<Item = Peer>,
+        heard: Vec<Prefix>,
+        listen: &BTreeSet<(SocketAddr, bool)>,
+    ) -> Result<(), SocketError> {
+        self.rehearse(peers, heard, listen).await.map(drop)
+    }
+
+    /// What would be known, if the kernel has room for the keys at each listener that stays.
+    async fn rehearse(
+        &self,
+        peers: impl IntoIterator<Item = Peer>,
+        heard: Vec<Prefix>,
+        listen: &BTreeSet<(SocketAddr, bool)>,
+    ) -> Result<Known, SocketError> {
+        let peers = peers.into_iter().map(|peer| (peer.name.clone(), peer)).collect();
+        let known = Known { peers, heard };
+        for listener in self.listeners.iter().filter(|listener| listen.contains(&listener.place())) {
+            listener.rehearse(&self.place, &known).await?;
+        }
+        Ok(known)
     }
 
     /// A socket that listens on the address, non-blocking, with the keys of all peers of its family; or a plain one,

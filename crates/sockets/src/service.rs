@@ -25,7 +25,7 @@ use crate::{
     neighbors::Neighbors,
     peer,
     ports::Ports,
-    raw,
+    raw::{self, RawGrant},
     relay::Relay,
 };
 
@@ -122,20 +122,50 @@ impl SocketService {
     }
 }
 
-impl SocketServer for SocketService {
-    async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+/// What a configuration says.
+struct Wanted {
+    peers: Vec<Peer>,
+    heard: Vec<Prefix>,
+    grants: Vec<Grant>,
+    packets: Vec<RawGrant>,
+    ports: Ports,
+    places: BTreeSet<Listening>,
+}
+
+impl TryFrom<Configuration> for Wanted {
+    type Error = XrlError;
+
+    fn try_from(request: Configuration) -> Result<Self, XrlError> {
         let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
         let peers = peers.map_err(|error| XrlError::invalid_argument(error.to_string()))?;
         let heard = request.heard.iter().map(|prefix| {
             prefix.parse().map_err(|_| XrlError::invalid_argument(format!("{prefix:?} is no prefix")))
         });
-        let heard: Vec<Prefix> = heard.collect::<Result<_, _>>()?;
+        let heard = heard.collect::<Result<_, _>>()?;
         let grants = request.datagrams.into_iter().map(Grant::try_from).collect::<Result<_, _>>()?;
         let packets = raw::grants(request.raw)?;
         let ports = Ports::try_from(request.ports)?;
         let listen: Vec<_> = request.listen.iter().map(listen_address).collect::<Result<_, _>>()?;
         let plain = request.listen.iter().map(|request| request.plain);
-        let places: BTreeSet<_> = listen.iter().copied().zip(plain).collect();
+        let places = listen.iter().copied().zip(plain).collect();
+        Ok(Self { peers, heard, grants, packets, ports, places })
+    }
+}
+
+impl SocketService {
+    /// Whether a configuration could take effect: the kernel is shown the keys of its peers, on sockets that nobody uses.
+    ///
+    /// # Errors
+    /// What it says makes no sense, or the kernel has no room for the keys.
+    pub async fn try_out(&self, request: Configuration) -> Result<(), XrlError> {
+        let Wanted { peers, heard, places, .. } = request.try_into()?;
+        self.opener.lock().await.try_out(peers, heard, &places).await.map_err(refused)
+    }
+}
+
+impl SocketServer for SocketService {
+    async fn configure(&self, _cx: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        let Wanted { peers, heard, grants, packets, ports, places } = request.try_into()?;
         tracing::info!(event = "sockets-configured", peers = peers.len(), "peers configured");
         let mut opener = self.opener.lock().await;
         opener.configure(peers, heard, &places).await.map_err(refused)?;

@@ -14,10 +14,12 @@ use holdfast_api::{
     socket::v1::SocketClient,
     transport::v1::{Configuration, Connection, TransportClient},
 };
-use holdfast_process::{Boot, OLD_TRANSPORT, Resolver, log::Limits, spawn_task};
+use holdfast_process::{
+    Boot, Checks, OLD_TRANSPORT, Prepared, Refusal, Resolver, log::Limits, serve_preparation, spawn_task,
+};
 use holdfast_tls::{PeerTls, Seeds};
 use holdfast_transport::Protocol;
-use holdfast_xrl::{XrlError, scoped};
+use holdfast_xrl::{Node, XrlError, scoped};
 use tokio::{
     sync::{Notify, futures::Notified, watch},
     task::AbortHandle,
@@ -92,6 +94,54 @@ impl Drop for Open {
     }
 }
 
+/// What a configuration says.
+struct Wanted {
+    peers: Vec<Peer>,
+    certificates: Vec<Vec<u8>>,
+    admission: Admission,
+    quic: Vec<(Protocol, u16)>,
+    expected: Vec<SocketAddr>,
+    plain: Vec<Plain>,
+}
+
+impl TryFrom<Configuration> for Wanted {
+    type Error = XrlError;
+
+    fn try_from(request: Configuration) -> Result<Self, XrlError> {
+        let invalid = |text: String| XrlError::invalid_argument(text);
+        let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
+        let peers = peers.map_err(|error| invalid(error.to_string()))?;
+        let admission = Admission::new(request.admission.unwrap_or_default(), &peers).map_err(invalid)?;
+        let port = |port| u16::try_from(port).map_err(|_| invalid("the port is over 65535".to_owned()));
+        let mut quic = vec![
+            (Protocol::Quic, port(request.quic_port)?),
+            (Protocol::QuicS2n, port(request.quic_s2n_port)?),
+        ];
+        quic.retain(|(_, port)| *port != 0);
+        let (mut expected, mut plain) = (Vec::new(), Vec::new());
+        for request in request.listen {
+            let address = listening(&request)?;
+            match request.plain {
+                true => plain.push(Plain { address, role: request.role }),
+                false => expected.push(address),
+            }
+        }
+        Ok(Self { peers, certificates: request.certificates, admission, quic, expected, plain })
+    }
+}
+
+/// Whether a configuration could take effect. What its certificates prove is not looked at: their private key comes with the
+/// configuration only, and `check` has compared the two.
+fn check(request: Configuration) -> Result<(), Refusal> {
+    Wanted::try_from(request)?;
+    Ok(())
+}
+
+/// Has the manager ask what this table says of another configuration.
+pub(crate) fn serve_checks(node: &Node) {
+    serve_preparation(node, Checks::default().of::<TransportClient>(check), Prepared::default());
+}
+
 impl ConnectionBroker {
     /// Of the process, or of the instance that this is for. Nobody is let in before it is configured.
     pub(crate) fn open(boot: &Boot, shared: Rc<Shared>) -> Rc<Self> {
@@ -150,27 +200,10 @@ impl ConnectionBroker {
     /// # Errors
     /// `InvalidArgument` for what makes no sense; then nothing has changed.
     pub(crate) fn configure(self: &Rc<Self>, request: Configuration) -> Result<(), XrlError> {
-        let invalid = |text: String| XrlError::invalid_argument(text);
-        let peers: Result<Vec<Peer>, _> = request.peers.into_iter().map(Peer::try_from).collect();
-        let mut peers = peers.map_err(|error| invalid(error.to_string()))?;
-        let material = (request.certificates, self.shared.secrets.version());
-        self.have_proven(&mut peers, &material).map_err(invalid)?;
-        let admission = Admission::new(request.admission.unwrap_or_default(), &peers).map_err(invalid)?;
-        let port = |port| u16::try_from(port).map_err(|_| invalid("the port is over 65535".to_owned()));
-        let mut quic = vec![
-            (Protocol::Quic, port(request.quic_port)?),
-            (Protocol::QuicS2n, port(request.quic_s2n_port)?),
-        ];
-        quic.retain(|(_, port)| *port != 0);
+        let Wanted { mut peers, certificates, admission, quic, expected, plain } = request.try_into()?;
+        let material = (certificates, self.shared.secrets.version());
+        self.have_proven(&mut peers, &material).map_err(XrlError::invalid_argument)?;
         let peers = Peers::new(peers);
-        let (mut expected, mut plain) = (Vec::new(), Vec::new());
-        for request in request.listen {
-            let address = listening(&request)?;
-            match request.plain {
-                true => plain.push(Plain { address, role: request.role }),
-                false => expected.push(address),
-            }
-        }
         info!(event = "transport-configured", peers = peers.len(), "peers configured");
         self.next.borrow_mut().retain(|name, _| peers.named(name).is_some());
         let known = self.peers();

@@ -272,6 +272,7 @@ impl Entry {
             resets_sent: self.tally.resets_sent.get(),
             under_load: pressure.as_ref().is_some_and(|pressure| pressure.is_high(load, Instant::now())),
             fault: self.fault.borrow().clone(),
+            opening: self.socket.borrow().is_none() && self.fault.borrow().is_empty(),
             kernel_drops: self.dropped.get(),
         }
     }

@@ -23,7 +23,7 @@ pub(crate) const READER: ConfigReader = ConfigReader {
     },
     requests: |config, table, _| {
         Ok(vec![ConfigureRequest {
-            may_refuse: true,
+            opens: true,
             names_vrfs: table.is_none(),
             secrets: Some(secrets(config)),
             ..ConfigureRequest::new::<TransportClient>(&configuration(config, table))

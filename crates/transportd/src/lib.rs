@@ -94,6 +94,7 @@ pub async fn run(boot: Boot) -> anyhow::Result<()> {
     metrics::register(&boot.metrics, &door);
     let vrfs = Rc::new(Vrfs::new(Rc::clone(&boot), Rc::clone(&shared)));
     let service = DoorService::of_process(Rc::clone(&door), Rc::clone(&vrfs));
+    door::serve_checks(&boot.node);
     boot.node.serve(TransportDispatcher::new(service));
     boot.join();
     let life = async {

@@ -6,7 +6,12 @@ use holdfast_api::transport::v1::TransportDispatcher;
 use holdfast_process::Boot;
 use tracing::info;
 
-use crate::{door::ConnectionBroker, metrics, retired, service::DoorService, shared::Shared};
+use crate::{
+    door::{self, ConnectionBroker},
+    metrics, retired,
+    service::DoorService,
+    shared::Shared,
+};
 
 /// The doors of VRFs.
 pub(crate) struct Vrfs {
@@ -55,6 +60,7 @@ impl Vrfs {
         let boot = self.boot.instance(vrf);
         let door = ConnectionBroker::open(&boot, Rc::clone(&self.shared));
         metrics::register(&boot.metrics, &door);
+        door::serve_checks(&boot.node);
         boot.node.serve(TransportDispatcher::new(DoorService::of_vrf(Rc::clone(&door))));
         boot.join();
         info!(event = "vrf-added", vrf, "VRF added");

@@ -24,6 +24,8 @@ pub(super) struct Commit {
     /// 0: it stays.
     pub(super) confirm_seconds: u64,
     pub(super) comment: String,
+    /// Processes that are left out.
+    pub(super) without: Vec<String>,
 }
 
 /// The verbs, with what they do.
@@ -35,7 +37,7 @@ pub(super) const VERBS: [(&str, &str); 12] = [
     ("check", "errors in the candidate; what a commit would do, and which sessions would end"),
     (
         "commit",
-        "[confirmed MINUTES] [force] [comment TEXT]: make it run; without changes, confirm the last commit",
+        "[confirmed MINUTES] [force] [without PROCESS] [comment TEXT]: make it run; without changes, confirm the last commit",
     ),
     ("rollback", "N: take version N as the candidate; 0 is what runs"),
     ("history", "versions that are kept"),
@@ -126,11 +128,19 @@ fn commit(mut options: &[String]) -> Result<Commit, String> {
                 commit.confirm_seconds = seconds(time)?;
                 rest
             }
+            [word, process, rest @ ..] if word == "without" => {
+                commit.without.push(process.clone());
+                rest
+            }
             [word, text @ ..] if word == "comment" && !text.is_empty() => {
                 commit.comment = text.join(" ").trim_matches('"').to_owned();
                 &[]
             }
-            [word, ..] => return Err(format!("`{word}`: expected confirmed MINUTES, force or comment TEXT")),
+            [word, ..] => {
+                return Err(format!(
+                    "`{word}`: expected confirmed MINUTES, force, without PROCESS or comment TEXT"
+                ));
+            }
         };
     }
 }
@@ -147,16 +157,23 @@ mod tests {
 
     #[test]
     fn commits_take_their_options_in_any_order_and_a_comment_last() {
-        let expected = Commit { force: true, confirm_seconds: 300, comment: "port 7 is back".into() };
+        let comment = "port 7 is back".into();
+        let without = vec!["rip".into(), "toy".into()];
+        let expected = Commit { force: true, confirm_seconds: 300, comment, without };
         for line in [
-            "commit force confirmed 5 comment port 7 is back",
-            "commit confirmed 5 force comment \"port 7 is back\"",
+            "commit force confirmed 5 without rip without toy comment port 7 is back",
+            "commit without rip confirmed 5 without toy force comment \"port 7 is back\"",
         ] {
             assert_eq!(read(line), Ok(Some(Command::Commit(expected.clone()))), "{line}");
         }
-        for line in
-            ["commit confirmed", "commit confirmed 0", "commit confirmed x", "commit comment", "commit now"]
-        {
+        for line in [
+            "commit confirmed",
+            "commit confirmed 0",
+            "commit confirmed x",
+            "commit comment",
+            "commit now",
+            "commit without",
+        ] {
             assert!(read(line).is_err(), "{line}");
         }
     }

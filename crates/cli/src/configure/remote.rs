@@ -1,9 +1,15 @@
 //! What the session asks of the router. Each question has a connection of its own: the manager may die in between.
 
-use std::{fs, io::Write, path::PathBuf};
+use std::{
+    cell::Cell,
+    fs,
+    io::Write,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use holdfast_api::manager::v1::{
-    self as api, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest, Empty, HistoryReply,
+    self as api, CommitReply, CommitRequest, ConfigurationReply, DiffReply, DiffRequest, Empty,
     ManagerClient, VersionRequest,
 };
 use holdfast_config::{Descriptor, Schema};
@@ -14,6 +20,13 @@ use crate::{
     Failure, RELOAD, router,
     text::{Table, or_dash, time},
 };
+
+/// How long the next manager may take to be there, and all processes to have what it tells them.
+const SUCCESSION: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
+/// Where nobody can say what came of a commit.
+const LOST: &str = "the connection was lost, and no other manager has come: `history` says whether the commit has \
+                    taken effect";
 
 /// The way to a router.
 #[derive(Debug)]
@@ -38,6 +51,17 @@ impl Remote {
 
     pub(super) fn running(&self) -> Result<ConfigurationReply, Failure> {
         self.ask(async |manager| manager.show_configuration(Empty {}).await)
+    }
+
+    /// Asks what changes nothing, of the next manager if that dies meanwhile: what was done before is done all the same.
+    pub(super) fn patiently<T>(&self, question: impl Fn(&Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        let deadline = Instant::now() + SUCCESSION;
+        loop {
+            match question(self) {
+                Err(Failure::NoAnswer(_)) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                answer => return answer,
+            }
+        }
     }
 
     /// What the configuration of the router may say: what `schema` says of every router, and what protocols of others have.
@@ -80,8 +104,68 @@ impl Remote {
             force: commit.force,
             comment: commit.comment.clone(),
             confirm_seconds: commit.confirm_seconds,
+            without: commit.without.clone(),
         };
-        self.ask(async |manager| manager.commit(request).await)
+        let (before, is_lost) = (self.manager().ok(), Cell::new(false));
+        let asked = self.ask(async |manager| {
+            let asked = manager.commit(request).await;
+            is_lost.set(asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Disconnected));
+            asked
+        });
+        match asked {
+            Err(Failure::NoAnswer(_)) if is_lost.get() => {
+                self.outcome(&candidate.text(), before.map(|it| it.pid))
+            }
+            asked => asked,
+        }
+    }
+
+    /// What came of a commit whose answer was lost. The manager that was asked has ended: what the next one runs is what
+    /// was committed.
+    fn outcome(&self, text: &str, before: Option<u32>) -> Result<CommitReply, Failure> {
+        let deadline = Instant::now() + SUCCESSION;
+        let next = loop {
+            match self.manager() {
+                Ok(manager) if before.is_some_and(|before| manager.pid != before) => break manager,
+                Ok(_) | Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                Ok(_) | Err(_) => return Err(Failure::NoAnswer(LOST.to_owned())),
+            }
+        };
+        if self.patiently(Self::running)?.text != text {
+            let text = "the manager has ended before the commit took effect: nothing has changed";
+            return Err(Failure::Refused(XrlError::unavailable(text)));
+        }
+        // It tells every process all of it.
+        let problems = loop {
+            let processes = self.patiently(Self::processes)?;
+            let late =
+                |process: &&api::Process| process.state == "configuring" || process.state == "starting";
+            let late = processes.iter().filter(late).map(|late| format!("{}: {}", late.name, late.state));
+            let late: Vec<_> = late.collect();
+            if late.is_empty() || Instant::now() > deadline {
+                break late;
+            }
+            std::thread::sleep(LOOK);
+        };
+        let history = self.patiently(Self::versions)?;
+        let version = history.iter().find(|version| version.current).map_or(0, |version| version.number);
+        let note =
+            format!("the manager has ended meanwhile; the next one (pid {}) has carried it out", next.pid);
+        Ok(CommitReply { version, problems, notes: vec![note], ..CommitReply::default() })
+    }
+
+    fn processes(&self) -> Result<Vec<api::Process>, Failure> {
+        Ok(self.ask(async |manager| manager.show_processes(Empty {}).await)?.processes)
+    }
+
+    fn versions(&self) -> Result<Vec<api::Version>, Failure> {
+        Ok(self.ask(async |manager| manager.history(Empty {}).await)?.versions)
+    }
+
+    /// The manager that answers.
+    fn manager(&self) -> Result<api::Process, Failure> {
+        let manager = self.processes()?.into_iter().find(|process| process.name == "manager");
+        manager.ok_or_else(|| Failure::NoAnswer("it does not say who its manager is".to_owned()))
     }
 
     pub(super) fn confirm(&self) -> Result<(), Failure> {
@@ -89,7 +173,7 @@ impl Remote {
     }
 
     pub(super) fn history(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let HistoryReply { versions } = self.ask(async |manager| manager.history(Empty {}).await)?;
+        let versions = self.versions()?;
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let mut table = Table::new(&["", ">Version", "Time", "Who", "Comment"]);
         for version in versions {

@@ -641,6 +641,16 @@ impl ManagerServer for Manager {
         Ok(manager::ReloadReply { changes, problems, notes: vec!["the standby has not taken it yet".into()] })
     }
 
+    /// Tells back who is to be left out.
+    async fn reload_without(
+        &self,
+        _: &CallContext,
+        request: manager::ReloadWithoutRequest,
+    ) -> Result<manager::ReloadReply, XrlError> {
+        let changes = vec![format!("without {}", request.without.join(", "))];
+        Ok(manager::ReloadReply { changes, ..manager::ReloadReply::default() })
+    }
+
     async fn diff(
         &self,
         _: &CallContext,
@@ -684,8 +694,10 @@ impl ManagerServer for Manager {
         request: manager::CommitRequest,
     ) -> Result<manager::CommitReply, XrlError> {
         assert_eq!(request.base, 7);
-        let manager::CommitRequest { text, force, comment, confirm_seconds, .. } = request;
-        let asked = format!("{} lines, {force}, {confirm_seconds} s, {comment}", text.lines().count());
+        let manager::CommitRequest { text, force, comment, confirm_seconds, without, .. } = request;
+        let without = without.concat();
+        let asked =
+            format!("{} lines, {force}, {confirm_seconds} s, {comment}{without}", text.lines().count());
         Ok(manager::CommitReply { version: 3, changes: vec![asked], ..manager::CommitReply::default() })
     }
 

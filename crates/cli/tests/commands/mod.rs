@@ -819,9 +819,9 @@ fn a_script_edits_a_candidate_and_commits_it() {
         }
     };
     let edit = "# A new peer.\nset bgp.peer.b.address 10.1.0.7\nset bgp peer b asn 65107\n";
-    let text = run("commit", &format!("{edit}commit confirmed 2 comment port 7\n"));
+    let text = run("commit", &format!("{edit}commit confirmed 2 without rip comment port 7\n"));
     assert!(
-        text.starts_with("12 lines, false, 120 s, port 7\nversion 3 runs\nrolled back in 120 s"),
+        text.starts_with("12 lines, false, 120 s, port 7rip\nversion 3 runs\nrolled back in 120 s"),
         "{text}"
     );
     let text = run("compare", &format!("{edit}show | compare\nshow bgp.peer.b\ncheck\ndiscard\nexit\n"));

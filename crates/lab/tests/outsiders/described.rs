@@ -573,3 +573,71 @@ fn a_reload_closes_the_programs_of_others_and_opens_none() -> Result<()> {
     ensure!(of_ours.contains("Uid:\t61001\t"), "{of_ours}");
     router.stop()
 }
+
+/// Everything of a router that a refused commit leaves as it is.
+fn left_alone(router: &Router) -> Result<(String, String, Value)> {
+    let file = fs::read_to_string(router.configuration())?;
+    let runs = router.cli(&["call", "manager/manager.v1/ShowConfiguration", "--json"])?;
+    let history = router.cli(&["call", "manager/manager.v1/History", "--json"])?;
+    let processes = router.show(&["processes"])?;
+    let states = processes.as_object().context("an object")?.iter();
+    let states = states.map(|(name, it)| (name.clone(), json!([it["pid"], it["state"], it["detail"]])));
+    Ok((file, runs + &history, states.collect::<serde_json::Map<_, _>>().into()))
+}
+
+#[test]
+fn a_program_refuses_a_commit_or_is_left_out_and_nothing_is_done_by_half() -> Result<()> {
+    let (_installed, mut files) = Installed::hello()?;
+    for descriptor in files.values_mut() {
+        // It is stopped, and not to be ended for it.
+        *descriptor = descriptor.replace("hang-limit = 3", "hang-limit = 0");
+    }
+    let star = Star::new(1)?;
+    let router = Router::start_with_files(&star.router, &configuration("near", NEAR), &files)?;
+    let script = |text: &str| {
+        let script = router.directory().join("script");
+        fs::write(&script, text)?;
+        router.cli(&["configure", "-f", script.to_str().context("a path of text")?])
+    };
+    script("set hello.interval 2\ncommit\n")?;
+
+    // It says which key, the manager which line. What others would have taken is not taken either.
+    let before = left_alone(&router)?;
+    let word = "x".repeat(33);
+    let change = format!("set rib.stale-time 33\nset hello.word {word}\n");
+    let expected = ["hello: ", "router.toml:10: hello.word: neighbors keep 32 characters of it"];
+    for commit in ["commit", "commit force", "commit confirmed 5"] {
+        let said = script(&format!("{change}{commit}\n")).expect_err("it is too long").to_string();
+        ensure!(expected.iter().all(|part| said.contains(part)), "{said}");
+        ensure!(left_alone(&router)? == before, "{commit}: {:?}", left_alone(&router)?);
+    }
+    let right = fs::read_to_string(router.configuration())?;
+    fs::write(router.configuration(), right.replace("\"near\"", &format!("\"{word}\"")))?;
+    let said = router.cli(&["reload"]).expect_err("it is too long").to_string();
+    ensure!(expected.iter().all(|part| said.contains(part)), "{said}");
+    fs::write(router.configuration(), &right)?;
+    ensure!(left_alone(&router)? == before, "{:?}", left_alone(&router)?);
+    // Whoever is born is told what runs.
+    router.kill("rib")?;
+    router.wait_running()?;
+    ensure!(router.cli(&["diff", "-c", router.configuration().to_str().context("a path")?]).is_ok());
+
+    // One that does not answer is named, and left out where the operator says so.
+    let hello = router.pid("hello")?;
+    kill_process(hello, Signal::STOP)?;
+    let change = "set rib.stale-time 33\nset hello.word far\n";
+    let before = left_alone(&router)?;
+    let said = script(&format!("{change}commit\n")).expect_err("it is silent").to_string();
+    ensure!(said.contains("hello: does not answer") && said.contains("without hello"), "{said}");
+    ensure!(left_alone(&router)? == before);
+    let said = script(&format!("{change}commit without nobody\n")).expect_err("nobody").to_string();
+    ensure!(said.contains("no process `nobody`"), "{said}");
+    let said = script(&format!("{change}commit without hello\n")).expect_err("with faults").to_string();
+    ensure!(said.contains("version 3 runs, with faults") && said.contains("hello: left out"), "{said}");
+    ensure!(fs::read_to_string(router.configuration())?.contains("far"));
+    ensure!(process(&router)?["state"] == "configuring", "{}", process(&router)?);
+    kill_process(hello, Signal::CONT)?;
+    router.wait_running()?;
+    ensure!(router.pid("hello")? == hello, "it lives on");
+    router.stop()
+}

@@ -1,6 +1,6 @@
 //! Another configuration is carried out.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, rc::Rc, sync::Arc, time::Duration};
 
 use holdfast_api::manager::v1::ReloadReply;
 use holdfast_config::Config;
@@ -14,13 +14,14 @@ use super::{
     differences::{REPLACED, line},
     messages::Messages,
     plan::{Plan, plan},
+    prepare::{Asking, prepare},
     sessions::Ending,
 };
 use crate::{
     birth::MANAGER,
     births,
     configure::{self, CONFIGURE_LIMIT, Message},
-    logging,
+    faults, logging,
     manager::Manager,
     outsiders, protocols, read,
     replacement::{self, CARRIES, Replacement},
@@ -40,61 +41,54 @@ struct Change<'a> {
     new: Arc<Config>,
 }
 
-/// Makes a candidate the configuration. `put` is called when nobody can refuse any more, and may.
-pub(crate) async fn replace(
+/// Makes a candidate the configuration. `put` is called when nobody can refuse any more, and may: what it does is the commit.
+pub(crate) async fn replace<T>(
     manager: &Rc<Manager>,
     candidate: Candidate,
-    put: impl FnOnce() -> Result<(), XrlError>,
-) -> Result<ReloadReply, XrlError> {
+    asking: &Asking,
+    put: impl AsyncFnOnce() -> Result<T, XrlError>,
+) -> Result<(ReloadReply, T), XrlError> {
     if manager.is_stopping() {
         return Err(XrlError::failed_precondition("the router is being stopped"));
     }
     let change = Change { manager, old: manager.config(), new: Arc::clone(&candidate.config) };
     let Plan { first, then, changes, replaced, refit } = plan(manager, &change.old, &change.new).await?;
+    let prepared = prepare(manager, &candidate, [&first, &then], asking).await?;
     let notes =
         if candidate.is_shared { Vec::new() } else { share::offer::offer(manager, &candidate).await? };
-    change.prepare(first, put).await.inspect_err(|_| manager.sharing.may_differ())?;
     // As long as those can be asked who have them.
-    let ending = Ending::ask(manager, &change.old, &change.new).await.names();
+    let ending = match prepared.left_out.contains("bgp") {
+        true => Ending::new(&manager.processes, &change.old, &change.new, []),
+        false => Ending::ask(manager, &change.old, &change.new).await,
+    };
+    let ending = ending.names();
+    let faults = faults::now(manager).await;
+    let put = put().await.inspect_err(|_| manager.sharing.may_differ())?;
     let mut reply = ReloadReply { changes, notes, problems: Vec::new() };
     // Those that begin now have what the others are to be replaced for.
     let replaced = running(manager, replaced);
     reply.changes.extend(line(REPLACED, &replaced));
-    change.take(candidate.text, refit, &mut reply.problems).await;
-    change.tell_others(then, &replaced, &mut reply).await;
+    change.take(candidate.text, refit);
+    change.leave_out(&prepared.left_out, &mut reply.problems);
+    let is_left_out = |name: &'static str| prepared.left_out.contains(name);
+    change.tell_all(first, is_left_out, &mut reply).await;
+    change.follow(&mut reply.problems).await;
+    // The next one is told everything.
+    let is_told_later = |name| is_left_out(name) || name != MANAGER && replaced.contains(&name);
+    change.tell_all(then, is_told_later, &mut reply).await;
+    drop(prepared);
     // `bgp` cannot say so itself when it ends.
     if change.ends("bgp") || replaced.contains(&"bgp") {
         reply.changes.extend(line("sessions ended", &ending));
     }
     change.replace_all(&replaced, &mut reply.problems).await;
-    Ok(reply)
+    reply.problems.extend(faults::since(&faults, manager).await);
+    Ok((reply, put))
 }
 
 impl Change<'_> {
-    /// Tells first who may refuse: keys and listeners are there before the sessions that need them, and the kernel may have
-    /// no room for them.
-    async fn prepare(
-        &self,
-        first: Messages,
-        put: impl FnOnce() -> Result<(), XrlError>,
-    ) -> Result<(), XrlError> {
-        let mut result = Ok(());
-        for (name, message) in first {
-            let told = tell(self.manager, name, message).await;
-            result = told.map(drop).map_err(|error| XrlError::failed_precondition(error.message()));
-            if result.is_err() {
-                break;
-            }
-        }
-        let Err(error) = result.and_then(|()| put()) else { return Ok(()) };
-        for (name, message) in plan(self.manager, &self.new, &self.old).await?.first {
-            tell(self.manager, name, message).await?;
-        }
-        Err(error)
-    }
-
     /// From here on it is the configuration: whoever is born is told the new one.
-    async fn take(&self, text: String, refit: Refit, problems: &mut Vec<String>) {
+    fn take(&self, text: String, refit: Refit) {
         let Self { manager, old, new } = self;
         if old.notes() != new.notes() {
             read::note(new);
@@ -103,6 +97,11 @@ impl Change<'_> {
         manager.config.replace(Arc::clone(new));
         manager.text.replace(text.into());
         manager.sharing.may_differ();
+    }
+
+    /// What the manager itself does by it; processes begin and end.
+    async fn follow(&self, problems: &mut Vec<String>) {
+        let Self { manager, old, new } = self;
         manager.want(new).await;
         let followed = manager.doors.follow(new).await;
         manager.limit_hangs();
@@ -114,10 +113,30 @@ impl Change<'_> {
         problems.extend(tcp::follow(manager).err().map(|error| format!("xrl: {}", error.message())));
     }
 
-    async fn tell_others(&self, others: Messages, replaced: &[&str], reply: &mut ReloadReply) {
-        for (name, message) in others {
-            // The next one is told everything.
-            if name != MANAGER && replaced.contains(&name) {
+    /// Who is left out is told as after its birth, and nobody waits for it.
+    fn leave_out(&self, names: &BTreeSet<&'static str>, problems: &mut Vec<String>) {
+        for &name in names {
+            let why = "left out of the commit; it is told until it takes it".to_owned();
+            problems.push(format!("{name}: {why}"));
+            warn!(event = "configuration-refused", process = name, "{why}");
+            let mut supervisor = self.manager.supervisor.borrow_mut();
+            let pid = supervisor.reconfigure(name);
+            supervisor.refused(name, why);
+            drop(supervisor);
+            if let Some(pid) = pid {
+                spawn_task(births::configure(Rc::clone(self.manager), name, pid));
+            }
+        }
+    }
+
+    async fn tell_all(
+        &self,
+        messages: Messages,
+        is_told_later: impl Fn(&'static str) -> bool,
+        reply: &mut ReloadReply,
+    ) {
+        for (name, message) in messages {
+            if is_told_later(name) {
                 continue;
             }
             match tell(self.manager, name, message).await {

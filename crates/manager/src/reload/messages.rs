@@ -21,7 +21,7 @@ fn in_turn(processes: &Processes) -> impl Iterator<Item = &'static str> {
     std::iter::once(MANAGER).chain(processes.as_configured().map(|process| process.name))
 }
 
-/// What has to be told first, since it may be refused; and what then. A VRF that moves ends where it is before it begins
+/// What has to be told first, before processes begin and end; and what then. A VRF that moves ends where it is before it begins
 /// elsewhere.
 pub(super) fn by_turn(
     processes: &Processes,
@@ -36,7 +36,7 @@ pub(super) fn by_turn(
     // Where another process is to open the sockets, it is there only then.
     let openers_stay = old.rib.enabled == new.rib.enabled;
     let is_first = |Message { vrf, request }: &Message| {
-        request.may_refuse
+        request.opens
             && vrf.as_ref().is_none_or(is_there)
             && (vrfs_stay || !request.names_vrfs)
             && (openers_stay || request.service.id != SocketClient::SERVICE.id)

@@ -20,9 +20,9 @@ use crate::{
 
 /// What has to be done.
 pub struct Plan {
-    /// What is told first: whoever refuses it refuses the configuration.
+    /// What is told first, before processes begin and end.
     pub first: Messages,
-    /// What is told when it is in effect.
+    /// What is told then.
     pub then: Messages,
     /// What is different, in lines for people.
     pub changes: Vec<String>,
