@@ -14,6 +14,7 @@ use crate::{
     config::{Configuration, Neighbor, Peers, Range},
     location::Location,
     seed::seed,
+    sessions::slot::Slot,
     speaker::Speaker,
     takeover,
 };
@@ -47,10 +48,12 @@ pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<
             Fate::Changes(neighbor) => {
                 debug!(peer = name, "changed");
                 changed += 1;
-                if was_up && neighbor.disabled {
+                speaker.change_peer(index, *neighbor, now);
+                // The operator keeps it down, or it has more than it may have now.
+                let is_up = |slot: &Slot| slot.session.state() == State::Established;
+                if was_up && !speaker.sessions.slot(index).is_some_and(is_up) {
                     ended.push(name);
                 }
-                speaker.change_peer(index, *neighbor, now);
                 continue;
             }
             Fate::Restarts(neighbor) => {

@@ -749,6 +749,31 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
 }
 
 #[tokio::test]
+async fn a_session_that_another_limit_ends_is_told_as_ended_by_the_configuration() {
+    let octets: fn(&Scene) -> Neighbor =
+        |scene| configured(scene, |source| source.rules.max_octets = Size::of_octets(1000));
+    let cost: fn(&Scene) -> Neighbor = |scene| configured(scene, |source| source.rules.max_cost = Some(10));
+    let prefixes_of: fn(&Scene) -> Neighbor = |scene| limited(scene, 99);
+    let enough: fn(&Scene) -> Neighbor = |scene| limited(scene, 100);
+    for (change, ends) in [(octets, true), (cost, true), (prefixes_of, true), (enough, false)] {
+        let mut scene = Scene::new();
+        let mut line = scene.connect(scene.peer).await;
+        scene.establish(&mut line).await;
+        scene.says(&mut line, &prefixes(100)).await;
+        scene.says(&mut line, &END_OF_RIB).await;
+        scene.speaker.drain_pipeline(scene.now);
+        // Nobody has said yet how long others may wait.
+        assert!(!scene.speaker.was_waited_for(scene.peer, Duration::from_secs(2), scene.now));
+        let wanted = Peers { neighbors: vec![change(&scene)], ..Peers::default() };
+        let name = wanted.neighbors[0].name.clone();
+        let ended = crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
+        let expected = if ends { vec![name] } else { Vec::new() };
+        assert_eq!(ended, expected);
+        assert_eq!(scene.state(scene.peer) == Some(State::Established), !ends);
+    }
+}
+
+#[tokio::test]
 async fn a_guest_is_kept_away_longer_each_time_that_it_costs_too_much_until_it_is_cleared() {
     let mut scene = Scene::new();
     scene.range.source.rules.max_octets = Size::of_octets(1000);

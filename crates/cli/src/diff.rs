@@ -3,7 +3,7 @@
 use std::{fs, io::Write, path::PathBuf};
 
 use clap::Args;
-use holdfast_api::manager::v1::DiffReply;
+use holdfast_api::manager::v1::{DiffReply, EndingSession};
 use holdfast_config::Schema;
 use serde_json::json;
 
@@ -36,8 +36,14 @@ impl Diff {
         let (remote, name) = (Remote::new(self.options.runtime_dir), file.display().to_string());
         let diff = remote.diff(text.clone(), &name)?;
         if self.options.json {
-            let DiffReply { changes, ending, restart } = &diff;
-            line(out, &json!({ "changes": changes, "sessions_ended": ending, "restart": restart }))?;
+            let DiffReply { changes, ending, restart, over } = &diff;
+            let over =
+                over.iter().map(|over| json!({ "peer": over.peer, "vrf": vrf(over), "cause": over.cause }));
+            let over: Vec<_> = over.collect();
+            line(
+                out,
+                &json!({ "changes": changes, "sessions_ended": ending, "over_limits": over, "restart": restart }),
+            )?;
         } else if self.unified {
             let described = remote.schema(schema)?.file();
             let texts = hide_both(&remote.text()?, &text, described);
@@ -53,7 +59,7 @@ impl Diff {
 
 /// For people.
 pub(crate) fn write(diff: &DiffReply, out: &mut dyn Write) -> Result<(), Failure> {
-    let DiffReply { changes, ending, restart } = diff;
+    let DiffReply { changes, ending, restart, over } = diff;
     if changes.is_empty() && restart.is_empty() {
         writeln!(out, "nothing would change")?;
     }
@@ -61,7 +67,16 @@ pub(crate) fn write(diff: &DiffReply, out: &mut dyn Write) -> Result<(), Failure
     if !ending.is_empty() {
         writeln!(out, "sessions that would end: {}", ending.join(", "))?;
     }
+    for over in over {
+        let vrf = vrf(over).map_or(String::new(), |vrf| format!(" in VRF {vrf}"));
+        writeln!(out, "  {}{vrf}: {}", over.peer, over.cause)?;
+    }
     Ok(())
+}
+
+/// The VRF that a session is in.
+fn vrf(session: &EndingSession) -> Option<&str> {
+    Some(&*session.vrf).filter(|vrf| !vrf.is_empty())
 }
 
 /// Whether a reload would take it.

@@ -5,6 +5,7 @@
 
 mod carry;
 mod differences;
+mod limits;
 mod messages;
 mod plan;
 mod prepare;
@@ -12,7 +13,7 @@ mod sessions;
 
 use std::{path::Path, rc::Rc, sync::Arc};
 
-use holdfast_api::manager::v1::{DiffReply, DiffRequest, ReloadReply};
+use holdfast_api::manager::v1::{DiffReply, DiffRequest, EndingSession, ReloadReply};
 use holdfast_config::{Config, Schema};
 use holdfast_xrl::XrlError;
 use tracing::{info, warn};
@@ -24,6 +25,7 @@ pub use self::{messages::Messages, plan::Plan, sessions::Ending};
 use self::{
     carry::running,
     differences::{REPLACED, line},
+    limits::Over,
     plan::plan,
 };
 use crate::{apart::apart, manager::Manager, read};
@@ -89,6 +91,12 @@ pub(crate) async fn diff(manager: &Manager, request: DiffRequest) -> Result<Diff
     let old = manager.config();
     let Plan { mut changes, replaced, .. } = plan(manager, &old, &new).await?;
     changes.extend(line(REPLACED, &running(manager, replaced)));
-    let ending = Ending::ask(manager, &old, &new).await.names();
-    Ok(DiffReply { changes, ending, ..DiffReply::default() })
+    let ending = Ending::ask(manager, &old, &new).await;
+    let over = ending.over.iter().map(|Over { peer, vrf, cause, .. }| EndingSession {
+        peer: peer.clone(),
+        vrf: vrf.clone().unwrap_or_default(),
+        cause: cause.clone(),
+    });
+    let (over, ending) = (over.collect(), ending.names());
+    Ok(DiffReply { changes, ending, over, ..DiffReply::default() })
 }

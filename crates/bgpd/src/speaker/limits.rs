@@ -77,6 +77,17 @@ impl Speaker {
         }
     }
 
+    /// Another limit holds for what others wait.
+    pub(super) fn change_cost(&mut self, index: PeerIndex, before: Option<u8>, now: Instant) {
+        let Some(slot) = self.sessions.slot_mut(index) else { return };
+        let limit = slot.neighbor.source.rules.max_cost;
+        let is_other = limit != before && slot.session.state() == State::Established;
+        // Nobody has waited any longer: what has been waited for is looked at again.
+        if is_other && self.was_waited_for(index, Duration::ZERO, now) {
+            self.stop_for_cost(index, now);
+        }
+    }
+
     /// Another peer has waited for a turn of this one, which has taken so long: whether its session has to end. What the exchange
     /// of the tables takes does not count.
     pub(crate) fn was_waited_for(&mut self, index: PeerIndex, took: Duration, now: Instant) -> bool {

@@ -93,6 +93,7 @@ impl Speaker {
         }
         self.change_limits(index, &before.limits, now);
         self.change_octets(index, before.source.rules.max_octets.octets(), now);
+        self.change_cost(index, before.source.rules.max_cost, now);
         self.change_disabled(index, before.disabled, now);
     }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
+    fs::{self, File},
     io::Write,
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -13,7 +13,7 @@ use std::{
 
 use holdfast_api::{
     bgp::v1::{BgpClient, Empty as BgpEmpty, NsrSession},
-    manager::v1::{ManagerClient, UpgradeProgress, UpgradeRequest},
+    manager::v1::{DiffRequest, Empty as ManagerEmpty, ManagerClient, UpgradeProgress, UpgradeRequest},
     transport::v1::{Empty as TransportEmpty, TransportClient},
 };
 use serde_json::{Value, json};
@@ -66,6 +66,12 @@ pub(super) async fn show(
             concerned.extend(sessions(&router.of(&table), &plan).await?);
         }
     }
+    let others = edited(&manager, &plan).await?;
+    let is_new = |other: &Concerned| {
+        !concerned.iter().any(|known| (&known.peer, &known.vrf) == (&other.peer, &other.vrf))
+    };
+    let others: Vec<_> = others.into_iter().filter(is_new).collect();
+    concerned.extend(others);
     if as_json {
         return Ok(line(out, &to_json(&plan, &concerned))?);
     }
@@ -79,12 +85,35 @@ pub(super) async fn show(
             Fate::Carried => "stay with the old build",
             Fate::Ended => "end",
         };
-        writeln!(out, "the session with {peer} ({address}){vrf} would {what}: {reason}")?;
+        let address = if address.is_empty() { String::new() } else { format!(" ({address})") };
+        writeln!(out, "the session with {peer}{address}{vrf} would {what}: {reason}")?;
     }
     if !concerned.iter().any(|session| session.fate == Fate::Ended) {
         writeln!(out, "no session would end")?;
     }
     Ok(())
+}
+
+/// The sessions that end because the file is another one by now: the next manager reads it. Only a router on this host has
+/// its file here.
+async fn edited(manager: &ManagerClient, plan: &[UpgradeProgress]) -> Result<Vec<Concerned>, Failure> {
+    if !plan.iter().any(|step| step.process == "manager") {
+        return Ok(Vec::new());
+    }
+    let running = answer(manager.show_configuration(ManagerEmpty {})).await?;
+    let file = running.file;
+    let Some(text) = fs::read_to_string(&file).ok().filter(|text| *text != running.text) else {
+        return Ok(Vec::new());
+    };
+    let diff = answer(manager.diff(DiffRequest { text, file: file.clone() })).await?;
+    let concern = |peer: String| {
+        let over = diff.over.iter().find(|over| over.peer.split(':').next() == Some(peer.as_str()));
+        let reason = format!("{file} has been edited and not reloaded, and the next manager reads it");
+        let reason = over.map_or(reason.clone(), |over| format!("{reason}: {}", over.cause));
+        let vrf = over.map(|over| over.vrf.clone()).filter(|vrf| !vrf.is_empty());
+        Concerned { fate: Fate::Ended, peer, address: String::new(), vrf, reason }
+    };
+    Ok(diff.ending.iter().cloned().map(concern).collect())
 }
 
 /// The sessions of a table that would not simply go on.

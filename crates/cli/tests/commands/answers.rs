@@ -660,6 +660,8 @@ impl ManagerServer for Manager {
         if request.text != RUNNING {
             diff.changes.push("peers changed: transit-1".to_owned());
             diff.ending.push("transit-1".to_owned());
+            let (peer, cause) = ("transit-1".to_owned(), "it has too much".to_owned());
+            diff.over.push(manager::EndingSession { peer, vrf: "blue".to_owned(), cause });
         }
         if !request.text.contains("asn = 65001 # ours") {
             diff.restart.push("`asn` in [router]".to_owned());

@@ -787,7 +787,7 @@ fn diff_says_what_would_change_and_its_exit_code_says_whether() {
     };
     assert_eq!(run("same", answers::RUNNING, ""), (0, "nothing would change\n".to_owned()));
     let other = answers::RUNNING.replace("10.1.0.2", "10.1.0.3");
-    let text = "peers changed: transit-1\nsessions that would end: transit-1\n";
+    let text = "peers changed: transit-1\nsessions that would end: transit-1\n  transit-1 in VRF blue: it has too much\n";
     assert_eq!(run("other", &other, ""), (4, text.to_owned()));
     let (code, unified) = run("unified", &other, "--unified");
     assert!(
@@ -799,6 +799,7 @@ fn diff_says_what_would_change_and_its_exit_code_says_whether() {
     let expected = serde_json::json!({
         "changes": ["peers changed: transit-1"],
         "sessions_ended": ["transit-1"],
+        "over_limits": [{ "peer": "transit-1", "vrf": "blue", "cause": "it has too much" }],
         "restart": [],
     });
     assert_eq!((code, json), (4, expected));

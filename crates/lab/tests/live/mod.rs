@@ -32,7 +32,7 @@ use toml::Table;
 
 use self::{
     rows::Rows,
-    steps::{BASE, LAST, STEPS, Step, patched},
+    steps::{BASE, LAST, LIMITS, LOAD, STEPS, Step, patched},
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -81,11 +81,14 @@ impl Peer {
     }
 }
 
-fn bird(star: &Star, network: u8, asn: u32, router: u32) -> Result<Peer> {
+/// BIRD, which brings a network of its own and this many more.
+fn bird(star: &Star, network: u8, asn: u32, router: u32, more: u32) -> Result<Peer> {
+    let more = (0..more).map(|number| format!(" route 20.{}.{}.0/24 blackhole;", number >> 8, number & 0xff));
+    let more: String = more.collect();
     let configuration = format!(
         "router id 10.0.{network}.2;
         protocol device {{ }}
-        protocol static {{ ipv4; route 198.51.{network}.0/24 blackhole; }}
+        protocol static {{ ipv4; route 198.51.{network}.0/24 blackhole;{more} }}
         protocol bgp holdfast {{
           local 10.0.{network}.2 as {asn}; neighbor 10.0.{network}.1 as {router};
           connect delay time 1; connect retry time 1; error wait time 1, 2;
@@ -141,6 +144,8 @@ struct Scene {
     /// Of those the steps so far have changed.
     tried: BTreeSet<String>,
     running: Table,
+    /// What the last reload has said, and which sessions were to end because of a limit.
+    said: (String, BTreeSet<String>),
 }
 
 impl Scene {
@@ -162,15 +167,22 @@ impl Scene {
         let mut theirs = signer.files_of(&shown);
         theirs.insert("pin".into(), pin.clone());
         let peers = BTreeMap::from([
-            ("one", bird(star, 1, 65001, 65000)?),
+            ("one", bird(star, 1, 65001, 65000, LOAD)?),
             ("two", frr(star, 2, 65002, "10.0.2.1")?),
-            ("three", bird(star, 3, 65003, 65100)?),
+            ("three", bird(star, 3, 65003, 65100, 0)?),
             ("inside", frr(star, 4, 65000, "10.0.4.1")?),
-            ("guests", bird(star, 5, 65005, 65000)?),
+            ("guests", bird(star, 5, 65005, 65000, 0)?),
             ("secure", secure(star, &theirs)?),
         ]);
         let router = Router::start_with_files(&star.router, &base.to_string(), &files)?;
-        let scene = Self { router, peers, rows: Rows::read()?, tried: BTreeSet::new(), running: base };
+        let scene = Self {
+            router,
+            peers,
+            rows: Rows::read()?,
+            tried: BTreeSet::new(),
+            running: base,
+            said: Default::default(),
+        };
         scene.until_up()?;
         Ok(scene)
     }
@@ -195,8 +207,8 @@ impl Scene {
         .with_context(|| self.router.log_tail())
     }
 
-    /// What `diff` says of another configuration.
-    fn foretold(&self, text: &str) -> Result<BTreeSet<String>> {
+    /// Whose sessions end with another configuration, as `diff` says it, and whose because of a limit.
+    fn foretold(&self, text: &str) -> Result<[BTreeSet<String>; 2]> {
         let file = self.router.directory().join("next.toml");
         fs::write(&file, text)?;
         let runtime = self.router.directory().to_str().context("a path")?.to_owned();
@@ -211,14 +223,20 @@ impl Scene {
         ensure!(said["restart"].as_array().is_some_and(Vec::is_empty), "{said}");
         ensure!(said["changes"].as_array().is_some_and(|changes| !changes.is_empty()), "{text}");
         let names = said["sessions_ended"].as_array().context("a list")?;
-        Ok(names.iter().filter_map(Json::as_str).map(str::to_owned).collect())
+        let over = said["over_limits"].as_array().context("a list")?;
+        // A member of a range is `RANGE:ADDRESS`.
+        let over = over.iter().filter_map(|over| over["peer"].as_str()?.split(':').next());
+        Ok([
+            names.iter().filter_map(Json::as_str).map(str::to_owned).collect(),
+            over.map(str::to_owned).collect(),
+        ])
     }
 
     /// Goes over to another configuration, and compares whose sessions end with what was foretold.
     fn go(&mut self, name: &str, to: Table, comes_up: bool) -> Result<BTreeSet<String>> {
         let changed = self.rows.changed(&self.running, &to);
         let (text, before) = (to.to_string(), self.seen()?);
-        let foretold = self.foretold(&text).with_context(|| format!("{name}: {text}"))?;
+        let [foretold, over] = self.foretold(&text).with_context(|| format!("{name}: {text}"))?;
         // `disabled` says itself that there is to be no session.
         let ends = changed.iter().filter(|row| *row != "bgp.peer.disabled");
         let ends = ends.map(|row| self.rows.ends(row)).collect::<Result<Vec<_>>>()?.contains(&true);
@@ -256,12 +274,10 @@ impl Scene {
             compare().map_err(anyhow::Error::msg).with_context(|| format!("{name}, later"))?;
         }
         // Sessions that are up and not protected end with bgp, whatever is changed; they are named.
-        ensure!(
-            has_open || foretold.is_empty() || said.contains("processes replaced"),
-            "{name}: {foretold:?}"
-        );
+        ensure!(has_open || foretold == over || said.contains("processes replaced"), "{name}: {foretold:?}");
         self.tried.extend(changed);
         self.running = to;
+        self.said = (said, over);
         Ok(foretold)
     }
 
@@ -316,8 +332,31 @@ fn of_every_key_those_sessions_end_that_were_foretold() -> Result<()> {
         scene.go(&format!("back from: {}", step.name), base.clone(), true)?;
         println!("{}: {:.1} s", step.name, begun.elapsed().as_secs_f64());
     }
+    for step in &LIMITS {
+        scene.step(step, &base, &fill)?;
+        let (said, over) = &scene.said;
+        let expected: BTreeSet<String> = step.ended.iter().map(|name| (*name).to_owned()).collect();
+        ensure!(*over == expected, "{}: {over:?} because of a limit", step.name);
+        for name in step.ended {
+            ensure!(
+                said.lines().any(|line| line.starts_with("sessions ended") && line.contains(name)),
+                "{said}"
+            );
+            ensure!(
+                said.lines()
+                    .any(|line| line.starts_with(name) && line.contains("1000") || line.contains("1048576")),
+                "{said}"
+            );
+        }
+        scene.go(&format!("back from: {}", step.name), base.clone(), false)?;
+        if step.patch.contains("max-octets = \"1 MiB\"") {
+            // It would be tried again after a pause.
+            scene.router.cli(&["clear", "bgp", "one"])?;
+        }
+        scene.until_up().with_context(|| format!("after: {}", step.name))?;
+    }
     let mut by_hand = BTreeSet::new();
-    for step in STEPS.iter().chain(&LAST) {
+    for step in STEPS.iter().chain(&LIMITS).chain(&LAST) {
         let patch = fill(step.patch).parse()?;
         by_hand.extend(scene.rows.changed(&base, &patched(&base, &patch)));
     }

@@ -371,9 +371,9 @@ route-server-client = true
 own-view = true
 [[bgp.peer.limit]]
 family = "ipv4-unicast"
-received = 1000
-accepted = 900
-announced = 100
+received = 20000
+accepted = 19000
+announced = 18000
 warn-percent = 80
 action = "restart"
 restart-after = 60
@@ -569,6 +569,68 @@ interface = "n2"
         patch: "bgp = \"(gone)\"\n",
     },
 ];
+
+/// Steps to limits that are below what peers have: "one" brings [`LOAD`] prefixes, which all others are told of. From the base
+/// and back, each.
+pub(super) const LIMITS: [Step; 6] = [
+    Step {
+        name: "more is received than may be",
+        ended: &["one"],
+        comes_up: false,
+        patch: "[[bgp.peer]]\nname = \"one\"\nlimit = [{ family = \"ipv4-unicast\", received = 1000 }]\n",
+    },
+    Step {
+        name: "more is accepted than may be",
+        ended: &["one"],
+        comes_up: false,
+        patch: "[[bgp.peer]]\nname = \"one\"\nlimit = [{ family = \"ipv4-unicast\", accepted = 1000, action = \"restart\" }]\n",
+    },
+    Step {
+        name: "a peer of a group and a member of a range are told of more than may be",
+        ended: &["guests", "two"],
+        comes_up: false,
+        patch: r#"
+[[bgp.group]]
+name = "few"
+limit = [{ family = "ipv4-unicast", announced = 1000 }]
+[[bgp.peer]]
+name = "two"
+group = "few"
+[[bgp.peer]]
+name = "guests"
+limit = [{ family = "ipv4-unicast", announced = 1000 }]
+"#,
+    },
+    Step {
+        name: "more octets are kept than may be",
+        ended: &["one"],
+        comes_up: false,
+        patch: "[[bgp.peer]]\nname = \"one\"\nmax-octets = \"1 MiB\"\n",
+    },
+    Step {
+        name: "more is received than may be, and bgp is replaced",
+        ended: &["one"],
+        comes_up: false,
+        patch: "[bgp]\nmax-paths = 4\n[[bgp.peer]]\nname = \"one\"\nlimit = [{ family = \"ipv4-unicast\", received = 1000 }]\n",
+    },
+    Step {
+        name: "as much as may be, and a limit that only warns",
+        ended: &[],
+        comes_up: true,
+        patch: r#"
+[[bgp.peer]]
+name = "one"
+limit = [{ family = "ipv4-unicast", received = 15001, accepted = 15001 }]
+max-octets = "64 MiB"
+[[bgp.peer]]
+name = "guests"
+limit = [{ family = "ipv4-unicast", announced = 1000, action = "warn" }]
+"#,
+    },
+];
+
+/// Prefixes that "one" brings beside its own.
+pub(super) const LOAD: u32 = 15_000;
 
 /// Steps that leave sessions behind that do not outlive `bgp`, at the end: each from the one before.
 pub(super) const LAST: [Step; 7] = [

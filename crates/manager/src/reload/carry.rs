@@ -61,7 +61,8 @@ pub(crate) async fn replace<T>(
         true => Ending::new(&manager.processes, &change.old, &change.new, []),
         false => Ending::ask(manager, &change.old, &change.new).await,
     };
-    let ending = ending.names();
+    let over = ending.over.iter().map(|over| format!("{}: {}", over.peer, over.cause));
+    let (over, ending): (Vec<_>, _) = (over.collect(), ending.names());
     let faults = faults::now(manager).await;
     let put = put().await.inspect_err(|_| manager.sharing.may_differ())?;
     let mut reply = ReloadReply { changes, notes, problems: Vec::new() };
@@ -81,6 +82,7 @@ pub(crate) async fn replace<T>(
     if change.ends("bgp") || replaced.contains(&"bgp") {
         reply.changes.extend(line("sessions ended", &ending));
     }
+    reply.changes.extend(over);
     change.replace_all(&replaced, &mut reply.problems).await;
     reply.problems.extend(faults::since(&faults, manager).await);
     Ok((reply, put))

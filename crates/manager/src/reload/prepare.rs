@@ -98,18 +98,8 @@ pub(super) async fn prepare(
         Asking::Everybody { .. } => ANSWER,
         Asking::WhoAnswers | Asking::Regardless => ANSWER_SOON,
     };
-    let supervisor = manager.supervisor.borrow();
-    let is_told = |name: &str| name == MANAGER || supervisor.is_told(name);
-    let mut questions = questions(&manager.config(), messages);
-    questions.retain(|question| is_told(question.process));
-    if let Asking::Everybody { without } = asking {
-        if let Some(unknown) = without.iter().find(|name| supervisor.process(name).is_none()) {
-            return Err(XrlError::invalid_argument(format!("there is no process `{unknown}` to leave out")));
-        }
-        let out = questions.extract_if(.., |question| without.contains(question.process));
-        prepared.left_out = out.map(|question| question.process).collect();
-    }
-    drop(supervisor);
+    let (questions, left_out) = questions_of(manager, messages, asking)?;
+    prepared.left_out = left_out;
     let ask = |question: Question| {
         let (manager, id, name) = (Rc::clone(manager), prepared.id, question.process);
         (name, spawn_task(async move { ask(&manager, id, question, patience).await }))
@@ -125,7 +115,7 @@ pub(super) async fn prepare(
                 warn!(event = "configuration-refused", process = name, "refuses what has run before: {why}");
             }
             (Answer::No(why), Asking::Everybody { .. } | Asking::WhoAnswers) => {
-                refusals.extend(why.into_iter().map(|why| (name, why)))
+                refusals.extend(why.into_iter().map(|why| (name, why)));
             }
             (Answer::Silence, Asking::Everybody { .. }) => {
                 let reason =
@@ -142,6 +132,25 @@ pub(super) async fn prepare(
     }
     let (file, text) = (manager.file.display().to_string(), Arc::<str>::from(&*candidate.text));
     Err(XrlError::failed_precondition(apart(move || wording(&refusals, &file, &text)).await?))
+}
+
+/// The questions to processes that run, and those that are left out.
+fn questions_of(
+    manager: &Manager,
+    messages: [&Messages; 2],
+    asking: &Asking,
+) -> Result<(Vec<Question>, BTreeSet<&'static str>), XrlError> {
+    let supervisor = manager.supervisor.borrow();
+    let is_told = |name: &str| name == MANAGER || supervisor.is_told(name);
+    let mut questions = questions(&manager.config(), messages);
+    questions.retain(|question| is_told(question.process));
+    let Asking::Everybody { without } = asking else { return Ok((questions, BTreeSet::new())) };
+    if let Some(unknown) = without.iter().find(|name| supervisor.process(name).is_none()) {
+        return Err(XrlError::invalid_argument(format!("there is no process `{unknown}` to leave out")));
+    }
+    let out = questions.extract_if(.., |question| without.contains(question.process));
+    let left_out = out.map(|question| question.process).collect();
+    Ok((questions, left_out))
 }
 
 /// Who is asked what: all that a process is to be told at once, since one part may only make sense with another.

@@ -16,6 +16,7 @@ use holdfast_process::Processes;
 use holdfast_types::{Asn, RouterId};
 use holdfast_xrl::{XrlError, scoped};
 
+use super::limits::{self, Over};
 use crate::{birth::is_replaced, manager::Manager};
 
 /// How long `bgp` may take to say which sessions outlive it.
@@ -43,6 +44,8 @@ pub struct Ending<'a> {
     falls: bool,
     /// Peers whose sessions are up and do not outlive `bgp`, as far as that has said it.
     unprotected: HashSet<String>,
+    /// Sessions that have more than they may have then.
+    pub(super) over: Vec<Over>,
 }
 
 impl<'a> Ending<'a> {
@@ -54,12 +57,13 @@ impl<'a> Ending<'a> {
         unprotected: impl IntoIterator<Item = String>,
     ) -> Self {
         let falls = is_replaced(processes, "bgp", old, new);
-        Self { old, new, falls, unprotected: unprotected.into_iter().collect() }
+        Self { old, new, falls, unprotected: unprotected.into_iter().collect(), over: Vec::new() }
     }
 
-    /// The same with what `bgp` knows, where that is replaced.
+    /// The same with what `bgp` knows: what its peers have, and where it is replaced, which sessions outlive it.
     pub(super) async fn ask(manager: &Manager, old: &'a Config, new: &'a Config) -> Self {
         let mut ending = Self::new(&manager.processes, old, new, []);
+        ending.over = limits::ask(manager, old, new).await;
         if ending.falls {
             for vrf in std::iter::once(None).chain(old.vrfs.iter().map(|vrf| Some(vrf.name.as_str()))) {
                 // One that does not answer has no sessions, or is about to lose them.
@@ -80,7 +84,9 @@ impl<'a> Ending<'a> {
             wanted.get(at).is_some_and(|wanted| !wanted.rules.disabled && is_same(wanted))
         };
         let ends = |(at, peer): &(Whereabouts, &Peer)| {
-            !peer.rules.disabled && (!stays(at, peer) || self.falls && self.is_mortal(peer))
+            let is_over =
+                || self.over.iter().any(|over| over.configured == peer.name && over.vrf == peer.vrf);
+            !peer.rules.disabled && (!stays(at, peer) || self.falls && self.is_mortal(peer) || is_over())
         };
         peers(self.old).filter(ends).map(|(_, peer)| peer.name.clone()).collect()
     }
