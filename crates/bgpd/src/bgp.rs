@@ -27,6 +27,9 @@ pub(crate) const MOST_DIALS: usize = 896;
 pub(crate) const MOST_REFUSALS: usize = 64;
 /// How long the keeper holds the socket of a session without a hold time for the next process.
 const NO_HOLD_TIME: Duration = Duration::from_secs(180);
+/// Messages of one peer are taken in for so long, and then others are written to: the turn is another's after that. A
+/// single message, or a window of what is sent, may take longer.
+pub(crate) const TURN: Duration = Duration::from_millis(1);
 /// Pause when reading or all background work waits for receivers.
 pub(crate) const PACE: Duration = Duration::from_millis(1);
 /// Longest wait of one read for receivers.
@@ -182,7 +185,9 @@ impl Bgp {
         speaker.drain_pipeline(now);
         speaker.note_changes();
         self.depths.see(&speaker);
-        if speaker.write_ready(now) {
+        speaker.write_urgent(now);
+        let writing = Instant::now();
+        if speaker.write_ready(now, &|| writing.elapsed() >= TURN) {
             self.ready.notify_one();
         }
         speaker.drain_pipeline(now);

@@ -15,7 +15,8 @@ pub(crate) struct Fairness {
     reading: Mutex<()>,
     /// How many wait for that whose wait counts.
     queue: Cell<usize>,
-    /// Held by who writes to more peers than one turn is for.
+    /// Held by who writes to peers: to one by its own task, or to more than one turn is for. Its holder lets everything else
+    /// have its turn before, so that however many are woken at once, timers and sockets are looked at between two of them.
     pub(crate) writing: Mutex<()>,
     /// Held by who does a slice of background work.
     pub(crate) working: Mutex<()>,

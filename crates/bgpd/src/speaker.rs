@@ -93,6 +93,8 @@ pub(crate) struct Speaker {
     /// The stage that damps, if one is plugged into the pipeline.
     pub(crate) damping: Option<Rc<RefCell<Damping>>>,
     next_hops: VecDeque<Event>,
+    /// Connections with messages of their sessions' own.
+    urgent: Vec<Key>,
     poison: Option<Poison>,
     /// Counts octets of peers that are taken in, and what readers pass.
     finished: Finished,
@@ -109,6 +111,7 @@ impl Speaker {
             reporter: Reporter::new(),
             damping: None,
             next_hops: VecDeque::new(),
+            urgent: Vec::new(),
             poison: Poison::from_environment(),
             finished: Finished::default(),
             waiters: Rc::default(),
@@ -167,6 +170,9 @@ impl Speaker {
         connection.queue(Bytes::from(bytes), None);
         connection.count(&slot.session.counters().sent);
         connection.wake.notify_one();
+        if self.urgent.last() != Some(&key) {
+            self.urgent.push(key);
+        }
     }
 
     fn established(&mut self, index: PeerIndex, id: ConnId, negotiated: &Negotiated, now: Instant) {

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::{
-    bgp::{Bgp, PACE, PATIENCE},
+    bgp::{Bgp, PACE, PATIENCE, TURN},
     connection::Key,
     context::Context,
     door::{dial, part},
@@ -43,8 +43,6 @@ const SLICE: usize = 256;
 const ANSWER: Duration = Duration::from_millis(5);
 /// How long a read waits for room in the log before its session goes on without protection, whoever fills the log.
 const ROOM: Duration = Duration::from_secs(10);
-/// Messages of one peer are taken in for so long, then the turn is another's; a single message may take longer.
-const TURN: Duration = Duration::from_millis(1);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
@@ -216,9 +214,13 @@ impl Bgp {
 
 async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
     loop {
-        // Whatever it was woken for: others have their turn between two attempts.
+        // Whatever it was woken for: others have their turn between two attempts. With hundreds of writers that are woken at
+        // once, sockets and timers are looked at between any two of them.
+        let turn = bgp.surroundings.turns.writing.lock().await;
         tokio::task::yield_now().await;
-        match bgp.with_peer(key.0, "writing", |speaker, now| speaker.transmit(key, now)) {
+        let written = bgp.with_peer(key.0, "writing", |speaker, now| transmit(speaker, key, now));
+        drop(turn);
+        match written {
             Write::Idle => wake.notified().await,
             Write::Yield => {}
             Write::Blocked => {
@@ -249,9 +251,14 @@ async fn write(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>, wake: Rc<Notify>) {
     bgp.closed.notify_one();
 }
 
+/// Sends to a connection until the turn is over.
+fn transmit(speaker: &mut Speaker, key: Key, now: Instant) -> Write {
+    speaker.transmit(key, now, &|| now.elapsed() >= TURN)
+}
+
 /// Sends what is queued on a connection that is being closed.
 async fn flush(bgp: &Rc<Bgp>, key: Key, stream: &Stream) {
-    while bgp.with(|speaker, now| speaker.transmit(key, now)) == Write::Blocked {
+    while bgp.with(|speaker, now| transmit(speaker, key, now)) == Write::Blocked {
         if stream.writable().await.is_err() {
             break;
         }

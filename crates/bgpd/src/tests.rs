@@ -24,7 +24,7 @@ use std::{
 
 use holdfast_api::{bgp::v1 as api, transport::v1 as transport};
 use holdfast_bgp_pipeline::{Journal, JournalEntry, OriginateAttributes, PeerIndex, Pipeline};
-use holdfast_bgp_session::{Level, PeerAsn, State, StopReason};
+use holdfast_bgp_session::{Level, PeerAsn, State, StopReason, Timer};
 use holdfast_bgp_wire::{Capability, KEEPALIVE, MessageType, Notification, Open, next_message};
 use holdfast_config::schema::{LimitAction, Peer, PrefixLimit, Size};
 use holdfast_nsr::EntryId;
@@ -153,7 +153,7 @@ impl Scene {
 
     /// The speaker writes what it has; the peer reads so many messages of it.
     async fn hears<const N: usize>(&mut self, line: &mut Line) -> [MessageType; N] {
-        self.speaker.transmit(line.key, self.now);
+        self.speaker.transmit(line.key, self.now, &|| false);
         let mut kinds = [MessageType::KeepAlive; N];
         for kind in &mut kinds {
             *kind = line.next().await.0;
@@ -202,7 +202,7 @@ async fn internal(count: u8) -> (Scene, Vec<Line>) {
         let _: [MessageType; 3] = scene.hears(&mut line).await;
         lines.push(line);
     }
-    while scene.speaker.write_ready(scene.now) {}
+    while scene.speaker.write_ready(scene.now, &|| false) {}
     (scene, lines)
 }
 
@@ -387,7 +387,7 @@ async fn the_end_of_a_connection_wakes_the_task_that_writes_and_leaves_nothing()
     assert_eq!(scene.reads(line.key).await, Read::Gone);
     let woken = tokio::time::timeout(Duration::from_secs(5), wake.notified()).await;
     woken.expect("the task that writes is woken");
-    assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Gone);
+    assert_eq!(scene.speaker.transmit(line.key, scene.now, &|| false), Write::Gone);
     assert!(scene.speaker.sessions.is_quiet());
     assert_eq!(std::rc::Rc::strong_count(&stream), 1, "nobody but this test holds the socket");
 }
@@ -421,7 +421,7 @@ async fn an_established_session_is_in_the_log_until_its_connection_is_gone() {
         std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
     let consumed = holdfast_sys::tcp::consumed(&*stream).expect("a socket");
     assert_eq!(log.log.borrow().incoming(id).end, consumed, "the log is where the kernel is");
-    while scene.speaker.transmit(line.key, scene.now) == Write::Yield {}
+    while scene.speaker.transmit(line.key, scene.now, &|| false) == Write::Yield {}
     let written = holdfast_sys::tcp::written(&*stream).expect("a socket");
     assert_eq!(log.log.borrow().outgoing(id), written..written);
     drop(stream);
@@ -477,7 +477,7 @@ async fn a_fault_is_answered_and_what_follows_it_is_not_read() {
     fault[18] = 9;
     assert_eq!(scene.says(&mut line, &[fault, KEEPALIVE].concat()).await, Read::Gone);
     assert_eq!(scene.state(scene.peer), Some(State::Idle));
-    let done = scene.speaker.transmit(line.key, scene.now);
+    let done = scene.speaker.transmit(line.key, scene.now, &|| false);
     assert_eq!(done, Write::Finish, "the connection is closed in order");
     let (kind, body) = line.next().await;
     assert_eq!(kind, MessageType::Notification);
@@ -494,7 +494,7 @@ async fn a_second_connection_does_not_harm_an_established_session() {
     scene.says(&mut second, &open()).await;
     let heard = scene.hears(&mut second).await;
     assert_eq!(heard, [MessageType::Open, MessageType::Notification]);
-    assert_eq!(scene.speaker.transmit(second.key, scene.now), Write::Finish);
+    assert_eq!(scene.speaker.transmit(second.key, scene.now, &|| false), Write::Finish);
     assert_eq!(scene.state(scene.peer), Some(State::Established));
     assert!(scene.speaker.sessions.session_connection(scene.peer).is_some_and(|(key, _)| key == line.key));
 }
@@ -550,7 +550,7 @@ async fn a_peer_that_is_removed_is_told_so_while_its_connection_says_goodbye() {
     scene.speaker.remove_peer(scene.peer, StopReason::PeerDeconfigured, scene.now);
     assert_eq!(scene.speaker.sessions.peer_at(&Location::Address(PEER)), None);
     assert_eq!(scene.hears(&mut line).await, [MessageType::Notification]);
-    assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
+    assert_eq!(scene.speaker.transmit(line.key, scene.now, &|| false), Write::Finish);
     scene.speaker.drop_connection(line.key);
     assert!(scene.speaker.sessions.is_quiet() && scene.speaker.sessions.next_deadline().is_none());
 }
@@ -564,7 +564,7 @@ async fn a_silent_peer_is_ended_when_its_hold_time_is_over() {
     while let Some(at) = scene.speaker.sessions.next_deadline().filter(|&at| at <= end) {
         scene.now = at;
         scene.speaker.expire(at);
-        scene.speaker.transmit(line.key, at);
+        scene.speaker.transmit(line.key, at, &|| false);
     }
     let mut keepalives = 0;
     while line.next().await.0 == MessageType::KeepAlive {
@@ -598,7 +598,7 @@ async fn a_shut_down_says_why_on_every_session() {
     }
     scene.speaker.shut_down("maintenance", scene.now);
     for line in &mut lines {
-        assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Finish);
+        assert_eq!(scene.speaker.transmit(line.key, scene.now, &|| false), Write::Finish);
         let (kind, body) = line.next().await;
         // RFC 9003 section 2: the length, then the text.
         assert_eq!(
@@ -614,12 +614,78 @@ async fn a_route_is_written_to_all_peers_before_anything_else_happens() {
     let route = "192.0.2.0/24".parse().expect("a prefix");
     scene.speaker.pipeline.originate(route, &OriginateAttributes::default());
     // One turn is for fewer than there are.
-    assert!(scene.speaker.write_ready(scene.now));
-    assert!(!scene.speaker.write_ready(scene.now));
+    assert!(scene.speaker.write_ready(scene.now, &|| false));
+    assert!(!scene.speaker.write_ready(scene.now, &|| false));
     for line in &mut lines {
         let (kind, body) = line.next().await;
         assert_eq!((kind, &body[body.len() - 4..]), (MessageType::Update, &[24, 192, 0, 2][..]));
-        assert_eq!(scene.speaker.transmit(line.key, scene.now), Write::Idle, "nothing is left for the task");
+        assert_eq!(
+            scene.speaker.transmit(line.key, scene.now, &|| false),
+            Write::Idle,
+            "nothing is left for the task"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_keepalive_is_written_at_once_although_the_turn_is_over_for_routes() {
+    let (mut scene, mut lines) = internal(3).await;
+    scene
+        .speaker
+        .pipeline
+        .originate("192.0.2.0/24".parse().expect("a prefix"), &OriginateAttributes::default());
+    let slots = scene.speaker.sessions.slots();
+    let due = slots.filter_map(|(_, slot)| slot.session.deadline(Timer::Keepalive)).max().expect("a timer");
+    // Every KEEPALIVE timer is over, and nobody has had a turn to be told the route.
+    scene.speaker.expire(due);
+    scene.speaker.write_urgent(due);
+    for line in &mut lines {
+        loop {
+            let (kind, body) = line.next().await;
+            assert!(!body.ends_with(&[24, 192, 0, 2]), "the route has not been sent");
+            if kind == MessageType::KeepAlive {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_is_over_leaves_other_peers_and_what_is_left_for_this_one_to_later_turns() {
+    let (mut scene, mut lines) = internal(3).await;
+    let route = |n: u32| format!("10.{}.{}.0/24", n >> 8, n & 255).parse().expect("a prefix");
+    for n in 0..1 << 13 {
+        let attributes = OriginateAttributes { med: Some(n), ..OriginateAttributes::default() };
+        scene.speaker.pipeline.originate(route(n), &attributes);
+    }
+    // Each turn is over at once: one window for one peer.
+    let written = |scene: &Scene| -> Vec<u64> {
+        let slots = scene.speaker.sessions.slots();
+        slots.map(|(_, slot)| slot.session.counters().sent.of(MessageType::Update)).collect()
+    };
+    let mut before = written(&scene);
+    let mut grown = |scene: &Scene| {
+        let now = written(scene);
+        let grown: Vec<u64> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+        before = now;
+        grown
+    };
+    for turn in 0..lines.len() {
+        assert!(
+            scene.speaker.write_ready(scene.now, &|| true),
+            "there are other peers, or more for this one"
+        );
+        let grown = grown(&scene);
+        // The first one is the peer of the scene, which is not up.
+        let told: Vec<usize> = (0..grown.len()).filter(|peer| grown[*peer] > 0).collect();
+        assert!(told == [turn + 1] && grown[turn + 1] <= 4096, "{grown:?}");
+    }
+    // What is left is for the tasks of their connections.
+    assert!(!scene.speaker.write_ready(scene.now, &|| true));
+    for (turn, line) in lines.iter_mut().enumerate() {
+        assert_eq!(scene.speaker.transmit(line.key, scene.now, &|| true), Write::Yield);
+        assert!(grown(&scene)[turn + 1] <= 4096);
+        assert_eq!(line.next().await.0, MessageType::Update);
     }
 }
 
@@ -635,7 +701,7 @@ async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
             .pipeline
             .originate(route(n), &OriginateAttributes { med: Some(n), ..OriginateAttributes::default() });
         if n % 1024 == 0 {
-            scene.speaker.write_ready(scene.now);
+            scene.speaker.write_ready(scene.now, &|| false);
         }
     }
     let connection = scene.speaker.sessions.connection(slow.key).expect("a connection");
@@ -644,7 +710,7 @@ async fn a_peer_that_reads_nothing_is_left_to_its_task_and_holds_up_nobody() {
     woken.expect("the task that waits for the socket is woken");
     let mut routes = 0;
     while routes < 1 << 16 {
-        scene.speaker.transmit(fast.key, scene.now);
+        scene.speaker.transmit(fast.key, scene.now, &|| false);
         assert_eq!(fast.next().await.0, MessageType::Update);
         routes += 1;
     }
@@ -708,7 +774,7 @@ async fn above_its_octets_a_peer_is_ended_and_tried_again() {
     assert_eq!((slot.session.state(), slot.octets), (State::Established, Level::Near));
 
     scene.speaker.change_peer(scene.peer, with(&scene, 1000), scene.now);
-    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.transmit(line.key, scene.now, &|| false);
     let (kind, body) = line.next().await;
     let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
     assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
@@ -739,7 +805,7 @@ async fn who_has_others_wait_for_longer_than_it_may_is_ended_and_tried_again() {
     assert_eq!(waited(&mut scene, 10), (true, Level::Over));
 
     scene.speaker.stop_for_cost(scene.peer, scene.now);
-    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.transmit(line.key, scene.now, &|| false);
     let (kind, body) = line.next().await;
     let said = Notification::parse(&body).map(|said| (said.code, said.subcode));
     assert_eq!((kind, said), (MessageType::Notification, Some((6, 8))));
@@ -841,7 +907,7 @@ async fn a_stopped_peer_stays_down_until_it_is_started() {
     let mut line = scene.connect(scene.peer).await;
     scene.establish(&mut line).await;
     scene.speaker.stop_peer(scene.peer, "back at 5", scene.now);
-    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.transmit(line.key, scene.now, &|| false);
     let (kind, body) = line.next().await;
     let text = Notification::parse(&body).and_then(|said| said.text().map(str::to_owned));
     assert_eq!((kind, text.as_deref()), (MessageType::Notification, Some("back at 5")));

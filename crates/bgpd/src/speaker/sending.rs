@@ -16,18 +16,18 @@ use crate::{
 impl Speaker {
     /// Writes to peers for which the pipeline has something new, at once: a route does not wait for a task to be woken.
     /// Whoever has more than one write takes, or a full socket, is left to the task of its connection. Returns
-    /// whether there are more peers than one turn is for.
-    pub(crate) fn write_ready(&mut self, now: Instant) -> bool {
+    /// whether there are more peers than one turn is for, or the turn is over before.
+    pub(crate) fn write_ready(&mut self, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
         let mut first = None;
         for _ in 0..WRITES_PER_TURN {
             let Some(index) = self.pipeline.poll_ready() else { return false };
             let Some((key, connection)) = self.sessions.session_connection(index) else { continue };
             let wake = Rc::clone(&connection.wake);
-            if self.transmit_chunks(key, 1, now) != Write::Idle {
+            if self.transmit_chunks(key, 1, now, is_over) != Write::Idle {
                 wake.notify_one();
             }
             // Windows may come to nothing for long, as where what was told is compared: who is named again waits.
-            if first == Some(index) {
+            if first == Some(index) || is_over() {
                 break;
             }
             first.get_or_insert(index);
@@ -74,42 +74,69 @@ impl Speaker {
         self.sessions.unacknowledged = peers;
     }
 
-    /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it.
-    pub(crate) fn transmit(&mut self, key: Key, now: Instant) -> Write {
-        self.transmit_chunks(key, CHUNKS_PER_TURN, now)
+    /// Sends to a connection what is queued and what the pipeline has, as far as the socket takes it, until the turn is over.
+    pub(crate) fn transmit(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> Write {
+        self.transmit_chunks(key, CHUNKS_PER_TURN, now, is_over)
     }
 
-    fn transmit_chunks(&mut self, key: Key, chunks: usize, now: Instant) -> Write {
+    fn transmit_chunks(
+        &mut self,
+        key: Key,
+        chunks: usize,
+        now: Instant,
+        is_over: &dyn Fn() -> bool,
+    ) -> Write {
         // What is queued already goes first: behind a full socket nothing is taken out of the pipeline.
-        for _ in 0..=chunks {
-            let Some(connection) = self.sessions.connection_mut(key) else { return Write::Gone };
-            match connection.write(now) {
-                Ok((written, progress)) => {
-                    let closing = connection.closing;
-                    if progress {
-                        self.sessions.unacknowledged.insert(key.0);
-                        self.input(key.0, Input::Sent(key.1), now);
-                    }
-                    match written {
-                        Written::Blocked => return Write::Blocked,
-                        Written::All if closing => return Write::Finish,
-                        Written::All => {}
-                    }
-                }
-                Err(error) => {
-                    self.lost(key, Some(error.kind()), now);
-                    return Write::Gone;
-                }
+        for pulled in 0..=chunks {
+            if let Some(end) = self.write_queued(key, now) {
+                return end;
             }
-            if !self.pull(key, now) {
+            if pulled > 0 && is_over() {
+                break;
+            }
+            if !self.pull(key, now, is_over) {
                 return Write::Idle;
             }
         }
         Write::Yield
     }
 
-    /// Moves messages from the pipeline to the connection of an established session, as many as one write is for.
-    fn pull(&mut self, key: Key, now: Instant) -> bool {
+    /// Writes what is queued on a connection; `None` if that is all, and there may be more to come.
+    fn write_queued(&mut self, key: Key, now: Instant) -> Option<Write> {
+        let Some(connection) = self.sessions.connection_mut(key) else { return Some(Write::Gone) };
+        match connection.write(now) {
+            Ok((written, progress)) => {
+                let closing = connection.closing;
+                if progress {
+                    self.sessions.unacknowledged.insert(key.0);
+                    self.input(key.0, Input::Sent(key.1), now);
+                }
+                match written {
+                    Written::Blocked => Some(Write::Blocked),
+                    Written::All if closing => Some(Write::Finish),
+                    Written::All => None,
+                }
+            }
+            Err(error) => {
+                self.lost(key, Some(error.kind()), now);
+                Some(Write::Gone)
+            }
+        }
+    }
+
+    /// Writes at once what sessions have said themselves: a KEEPALIVE does not wait until hundreds of peers that are told
+    /// routes have had their turns. A connection that is being closed is left to its task.
+    pub(crate) fn write_urgent(&mut self, now: Instant) {
+        while let Some(key) = self.urgent.pop() {
+            if self.sessions.connection(key).is_some_and(|connection| !connection.closing) {
+                self.write_queued(key, now);
+            }
+        }
+    }
+
+    /// Moves messages from the pipeline to the connection of an established session, as many as one write is for, or as
+    /// there are before the turn is over.
+    fn pull(&mut self, key: Key, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
         let Some((slot, connection)) = self.sessions.both_mut(key) else { return false };
         let on_this = slot.session.connection().is_some_and(|(id, _)| id == key.1);
         if !on_this || slot.session.state() != State::Established || slot.defers() {
@@ -119,7 +146,7 @@ impl Speaker {
         let was_held = connection.held.is_some();
         while queued < CHUNK {
             let before = self.pipeline.finished();
-            let messages = self.pipeline.pull(key.0);
+            let messages = self.pipeline.pull_until(key.0, is_over);
             self.finished.add(self.pipeline.finished() - before);
             let place = self.pipeline.journal_place(key.0);
             if place == JournalEntry::LOST {
@@ -145,6 +172,9 @@ impl Speaker {
             queued += messages.bytes.len();
             connection.queue(messages.bytes, Some(entry));
             connection.count(&slot.session.counters().sent);
+            if is_over() {
+                break;
+            }
         }
         connection.most_queued.see(queued as u64);
         if was_held && connection.held.is_none() {

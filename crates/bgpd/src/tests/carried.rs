@@ -36,7 +36,7 @@ async fn a_carried_session_is_in_the_log_with_what_the_next_process_asks_the_doo
     scene.says(&mut line, &octets).await;
     assert_eq!(scene.state(scene.peer), Some(State::Established));
     assert_eq!(scene.speaker.sessions.poll_effect(), Some(Effect::Keep(line.key)));
-    while scene.speaker.transmit(line.key, scene.now) == Write::Yield {}
+    while scene.speaker.transmit(line.key, scene.now, &|| false) == Write::Yield {}
     let heard: [MessageType; 3] = scene.hears(&mut line).await;
     assert_eq!(heard, [MessageType::Open, MessageType::KeepAlive, MessageType::Update]);
 
@@ -85,7 +85,7 @@ async fn what_the_door_has_not_taken_holds_background_work_up() {
     let (handed, far) = carried(1);
     let mut line = scene.take(scene.peer, handed, far);
     scene.says(&mut line, &open()).await;
-    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.transmit(line.key, scene.now, &|| false);
     let stream =
         std::rc::Rc::clone(&scene.speaker.sessions.connection(line.key).expect("a connection").stream);
     assert!(stream.unacknowledged().expect("SIOCOUTQ") > 0);

@@ -67,7 +67,7 @@ async fn up(scene: &mut Scene, open: &[u8]) -> Line {
 }
 
 fn queued(scene: &mut Scene, line: &Line) -> u64 {
-    scene.speaker.transmit(line.key, scene.now);
+    scene.speaker.transmit(line.key, scene.now, &|| false);
     scene.slot().session.counters().sent.of(MessageType::Update)
 }
 
@@ -80,7 +80,7 @@ async fn who_was_asked_to_help_is_told_nothing_before_everybody_has_sent_theirs_
         let attributes = OriginateAttributes { med: Some(n), ..OriginateAttributes::default() };
         scene.speaker.pipeline.originate(route, &attributes);
     }
-    assert!(!scene.speaker.write_ready(scene.now));
+    assert!(!scene.speaker.write_ready(scene.now, &|| false));
     assert_eq!(queued(&mut scene, &line), 0);
     assert_eq!(scene.speaker.pressure(), Pressure::Low, "it is not the one to be waited for");
     scene.says(&mut line, &END_OF_RIB).await;

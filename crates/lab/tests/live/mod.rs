@@ -83,7 +83,11 @@ impl Peer {
 
 /// BIRD, which brings a network of its own and this many more.
 fn bird(star: &Star, network: u8, asn: u32, router: u32, more: u32) -> Result<Peer> {
-    let more = (0..more).map(|number| format!(" route 20.{}.{}.0/24 blackhole;", number >> 8, number & 0xff));
+    // Each has attributes of its own, which are kept for it.
+    let more = (0..more).map(|number| {
+        let (third, fourth) = (number >> 8, number & 0xff);
+        format!(" route 20.{third}.{fourth}.0/24 blackhole {{ bgp_community.add((65001, {number})); }};")
+    });
     let more: String = more.collect();
     let configuration = format!(
         "router id 10.0.{network}.2;
