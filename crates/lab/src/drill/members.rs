@@ -255,7 +255,9 @@ pub fn members(options: &Options) -> Result<Report> {
         let played = match scene.play(step, Duration::from_secs(options.limit)) {
             Ok(played) => played,
             Err(error) => {
-                report.faults.push(format!("{step:?}: {error:#}"));
+                report
+                    .faults
+                    .push(format!("{step:?}: {error:#}; sessions lost so far: {}", scene.why_lost()));
                 eprintln!("{}", scene.log_tail());
                 break;
             }
