@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    rc::Rc,
     time::Instant,
 };
 
@@ -11,12 +12,13 @@ use holdfast_types::Prefix;
 use tracing::{debug, info};
 
 use crate::{
+    bgp::{Bgp, TURN},
     config::{Configuration, Neighbor, Peers, Range},
     location::Location,
     seed::seed,
     sessions::slot::Slot,
     speaker::Speaker,
-    takeover,
+    takeover::Configured,
 };
 
 /// What becomes of a peer that is there.
@@ -29,78 +31,131 @@ enum Fate<'a> {
     Goes,
 }
 
-/// Makes the peers those that are wanted; the names of those whose session was up and had to end.
-pub(crate) fn peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<String> {
-    let configured: HashMap<Location, &Neighbor> =
-        wanted.neighbors.iter().map(|neighbor| (neighbor.location.clone(), neighbor)).collect();
-    let indexes: Vec<PeerIndex> = speaker.sessions.indexes();
-    let (mut ended, mut removed, mut changed) = (Vec::new(), 0, 0);
-    let mut restarts: HashSet<Location> = HashSet::new();
-    for index in indexes {
-        let Some(slot) = speaker.sessions.slot(index) else { continue };
+/// Makes the peers those that are wanted, in slices: a thousand of them take longer than a turn. The names of those whose
+/// session was up and had to end.
+pub(crate) async fn peers(bgp: &Rc<Bgp>, wanted: &Peers) -> Vec<String> {
+    let mut applying = bgp.with(|speaker, _| Applying::new(speaker, wanted));
+    while bgp.with(|speaker, now| applying.work(speaker, now, &|| now.elapsed() >= TURN)) {
+        tokio::task::yield_now().await;
+    }
+    applying.ended
+}
+
+/// How far the peers are those that are wanted.
+pub(crate) struct Applying<'a> {
+    wanted: &'a Peers,
+    configured: HashMap<Location, &'a Neighbor>,
+    /// Peers that were there and have not been looked at, the last first.
+    before: Vec<PeerIndex>,
+    /// Those wanted that have been looked at since then.
+    added_to: usize,
+    restarts: HashSet<Location>,
+    /// The names of those whose session was up and had to end.
+    pub(crate) ended: Vec<String>,
+    removed: usize,
+    changed: usize,
+    added: usize,
+}
+
+impl<'a> Applying<'a> {
+    pub(crate) fn new(speaker: &Speaker, wanted: &'a Peers) -> Self {
+        let neighbors = wanted.neighbors.iter();
+        let mut before = speaker.sessions.indexes();
+        before.reverse();
+        Self {
+            wanted,
+            configured: neighbors.map(|neighbor| (neighbor.location.clone(), neighbor)).collect(),
+            before,
+            added_to: 0,
+            restarts: HashSet::new(),
+            ended: Vec::new(),
+            removed: 0,
+            changed: 0,
+            added: 0,
+        }
+    }
+
+    /// One slice; whether there is more.
+    pub(crate) fn work(&mut self, speaker: &mut Speaker, now: Instant, is_over: &dyn Fn() -> bool) -> bool {
+        while let Some(index) = self.before.pop() {
+            self.look_at(speaker, index, now);
+            if is_over() {
+                return true;
+            }
+        }
+        while let Some(neighbor) = self.wanted.neighbors.get(self.added_to) {
+            self.added_to += 1;
+            if speaker.sessions.peer_at(&neighbor.location).is_none() {
+                debug!(peer = neighbor.name, address = %neighbor.location, "configured");
+                self.added += usize::from(!self.restarts.contains(&neighbor.location));
+                speaker.add_peer(neighbor.clone(), false, seed(), now);
+            }
+            if is_over() {
+                return true;
+            }
+        }
+        let ranges = &self.wanted.ranges;
+        let is_configured = |name: &str| ranges.iter().any(|range| range.template.source.name == name);
+        speaker.sessions.ranges.retain(|name, members| members.present > 0 || is_configured(name));
+        info!(
+            event = "peers-configured",
+            added = self.added,
+            removed = self.removed,
+            changed = self.changed,
+            restarted = self.restarts.len(),
+            ended = self.ended.len(),
+            "peers configured"
+        );
+        false
+    }
+
+    /// A peer that was there.
+    fn look_at(&mut self, speaker: &mut Speaker, index: PeerIndex, now: Instant) {
+        let Some(slot) = speaker.sessions.slot(index) else { return };
         let (name, was_up) = (slot.neighbor.name.clone(), slot.session.state() == State::Established);
         let fate = match slot.dynamic {
-            true => fate_of_guest(&slot.neighbor, was_up, wanted, &configured),
-            false => fate(&slot.neighbor, was_up, wanted, &configured),
+            true => fate_of_guest(&slot.neighbor, was_up, self.wanted, &self.configured),
+            false => fate(&slot.neighbor, was_up, self.wanted, &self.configured),
         };
         let reason = match fate {
-            Fate::Same => continue,
+            Fate::Same => return,
             Fate::Changes(neighbor) => {
                 debug!(peer = name, "changed");
-                changed += 1;
+                self.changed += 1;
                 speaker.change_peer(index, *neighbor, now);
                 // The operator keeps it down, or it has more than it may have now.
                 let is_up = |slot: &Slot| slot.session.state() == State::Established;
                 if was_up && !speaker.sessions.slot(index).is_some_and(is_up) {
-                    ended.push(name);
+                    self.ended.push(name);
                 }
-                continue;
+                return;
             }
             Fate::Restarts(neighbor) => {
-                restarts.insert(neighbor.location.clone());
+                self.restarts.insert(neighbor.location.clone());
                 StopReason::OtherConfigChange
             }
             Fate::Goes => {
                 debug!(peer = name, "removed");
-                removed += 1;
+                self.removed += 1;
                 let location = slot.neighbor.location.clone();
                 speaker.sessions.stopped.leave(&location);
                 StopReason::PeerDeconfigured
             }
         };
         if was_up {
-            ended.push(name);
+            self.ended.push(name);
         }
         speaker.remove_peer(index, reason, now);
     }
-    let mut added = 0;
-    for neighbor in &wanted.neighbors {
-        if speaker.sessions.peer_at(&neighbor.location).is_none() {
-            debug!(peer = neighbor.name, address = %neighbor.location, "configured");
-            added += usize::from(!restarts.contains(&neighbor.location));
-            speaker.add_peer(neighbor.clone(), false, seed(), now);
-        }
-    }
-    let is_configured = |name: &str| wanted.ranges.iter().any(|range| range.template.source.name == name);
-    speaker.sessions.ranges.retain(|name, members| members.present > 0 || is_configured(name));
-    info!(
-        event = "peers-configured",
-        added,
-        removed,
-        changed,
-        restarted = restarts.len(),
-        ended = ended.len(),
-        "peers configured"
-    );
-    ended
 }
 
 /// At the start, when what goes on is there: peers of ranges that the operator keeps down have their places again; nobody
 /// keeps down who is not configured any more.
 pub(crate) fn stopped(speaker: &mut Speaker, configuration: &Configuration, now: Instant) {
     let locations: Vec<Location> = speaker.sessions.stopped.peers().cloned().collect();
+    let configured = Configured::new(configuration);
     for location in locations {
-        match takeover::configured(configuration, &location) {
+        match configured.at(&location) {
             Some((neighbor, true)) if speaker.sessions.peer_at(&location).is_none() => {
                 speaker.add_peer(neighbor, true, seed(), now);
             }

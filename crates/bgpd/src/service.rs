@@ -51,7 +51,8 @@ use crate::{
     roster::{Present, Stopped},
     show,
     speaker::Speaker,
-    takeover, tasks,
+    takeover::{self, Configured},
+    tasks,
     vrf::Vrfs,
     watch,
 };
@@ -171,7 +172,8 @@ impl Server {
         (speaker.protection.log, speaker.damping) = (log.clone(), damping);
         speaker.sessions.set_routes_kept(configuration.routes_kept);
         if let Some((present, is_known)) = present {
-            let expected = |location: &Location| takeover::find(configuration, location).map(|found| found.1);
+            let configured = Configured::new(configuration);
+            let expected = |location: &Location| configured.find(location).map(|found| found.1);
             speaker.sessions.set_present(present, is_known, expected);
         }
         speaker.tell_of_progress(self.surroundings.turns.progress.finished, &self.surroundings.turns.waiters);
@@ -278,9 +280,11 @@ impl Server {
         {
             self.protect(&bgp, octets).await?;
         }
-        let mut running = self.running.borrow_mut();
-        let running = running.as_mut().ok_or_else(|| XrlError::internal("bgp has just started"))?;
-        running.apply(configuration)
+        let gone = || XrlError::internal("bgp has just started");
+        self.running.borrow_mut().as_mut().ok_or_else(gone)?.begin(&configuration)?;
+        let ended = apply::peers(&bgp, &configuration.peers).await;
+        self.running.borrow_mut().as_mut().ok_or_else(gone)?.finish(configuration);
+        Ok(ended)
     }
 
     /// From now on sessions that come up outlive this process; of those that are up it is not known what they have been
@@ -336,44 +340,39 @@ async fn quiet(bgp: &Bgp) {
 }
 
 impl Running {
-    /// Makes what runs what is configured. Peers that have not changed are not touched. The sessions that ended.
-    fn apply(&mut self, configuration: Configuration) -> Result<Vec<String>, XrlError> {
-        let Configuration {
-            settings,
-            peers,
-            networks,
-            aggregates,
-            redistribute,
-            rib_policy,
-            validates,
-            signing,
-            holds_sent,
-            ..
-        } = configuration;
-        let Settings { decision, as_sets, nonstop, .. } = settings;
+    /// Makes the settings and our own routes what is configured; the peers come next, then [`Self::finish`]. Sessions that go
+    /// on find our routes here when what they were told is compared.
+    fn begin(&mut self, configuration: &Configuration) -> Result<(), XrlError> {
+        let Configuration { settings, peers, signing, holds_sent, networks, aggregates, .. } = configuration;
+        let &Settings { decision, as_sets, nonstop, .. } = settings;
         let fixed = Settings { decision, as_sets, nonstop, ..self.bgp.speaker.borrow().settings.clone() };
-        if fixed != settings {
+        if fixed != *settings {
             return Err(XrlError::failed_precondition(
                 "AS number, router id and the other settings of the whole speaker change with a restart of bgp only",
             ));
         }
-        let ended = self.bgp.with(|speaker, now| {
+        self.bgp.with(|speaker, now| {
             (speaker.settings.decision, speaker.settings.nonstop) = (decision, nonstop);
             speaker.pipeline.set_decision(decision);
             speaker.pipeline.set_kept_signatures(signing.kept);
             speaker.pipeline.set_signing_rate(signing.rate);
-            speaker.protection.log.iter().for_each(|log| log.keeps_sent.set(holds_sent));
+            speaker.protection.log.iter().for_each(|log| log.keeps_sent.set(*holds_sent));
             speaker.change_as_sets(as_sets, now);
             apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);
-            let ended = apply::peers(speaker, &peers, now);
-            apply::networks(speaker, &self.networks, &networks);
-            if self.aggregates != aggregates {
-                speaker.pipeline.set_aggregates(&aggregates);
+            apply::networks(speaker, &self.networks, networks);
+            if self.aggregates != *aggregates {
+                speaker.pipeline.set_aggregates(aggregates);
             }
-            ended
         });
+        self.networks.clone_from(networks);
+        self.aggregates.clone_from(aggregates);
+        Ok(())
+    }
+
+    /// The same of what is beside the peers.
+    fn finish(&mut self, configuration: Configuration) {
+        let Configuration { peers, redistribute, rib_policy, validates, .. } = configuration;
         door::refit(&self.bgp, &peers.refit);
-        (self.networks, self.aggregates) = (networks, aggregates);
         self.bgp.surroundings.validation.set(&self.bgp, validates);
         self.change_redistribution(redistribute);
         self.change_rib_policy(rib_policy);
@@ -381,7 +380,6 @@ impl Running {
         *self.bgp.ranges.borrow_mut() = peers.ranges;
         self.accept(true);
         self.hear_neighbors(unnumbered);
-        Ok(ended)
     }
 
     fn hear_neighbors(&mut self, wanted: bool) {
@@ -449,11 +447,11 @@ impl Running {
         self.bgp.surroundings.validation.set(&self.bgp, false);
         self.bgp.ranges.borrow_mut().clear();
         let networks = std::mem::take(&mut self.networks);
-        let ended = self.bgp.with(|speaker, now| {
+        self.bgp.with(|speaker, _| {
             apply::networks(speaker, &networks, &[]);
             speaker.pipeline.set_aggregates(&[]);
-            apply::peers(speaker, &Peers::default(), now)
         });
+        let ended = apply::peers(&self.bgp, &Peers::default()).await;
         quiet(&self.bgp).await;
         ended
     }

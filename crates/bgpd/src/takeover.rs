@@ -4,9 +4,8 @@
 //! again and then, when next hops are known, tells peers what has changed for them meanwhile.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    ops::Range,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io, ops,
     os::fd::{AsFd, OwnedFd},
     rc::Rc,
     time::{Duration, Instant, SystemTime},
@@ -29,8 +28,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    bgp::Bgp,
-    config::{Configuration, Neighbor},
+    bgp::{Bgp, PATIENCE},
+    config::{Configuration, Neighbor, Peers, Range},
     connection::Key,
     custody::{self, FdStore},
     location::Location,
@@ -38,6 +37,7 @@ use crate::{
     redistribute,
     seed::seed,
     sessions::slot::Takeover,
+    speaker::Speaker,
     stream::{self, AcceptedConnection, Offsets, Stream},
 };
 
@@ -62,6 +62,10 @@ const LEAST: u64 = 1 << 20;
 const SETS: usize = 1 << 14;
 /// Entries of the journal found before others have their turn.
 const ENTRIES: usize = 4096;
+/// Histories that are compared at a time with what is to be told now, beside the one that is read.
+const COMPARED: usize = 2;
+/// Sessions of which something short is done before others have their turn.
+const SESSIONS: usize = 64;
 /// How long the door may take to say how far a connection was read and written, or to be there at all.
 const DOOR: Duration = Duration::from_secs(5);
 /// How often it is asked while it is putting octets in. Nobody takes them out, so there is soon no room for more.
@@ -200,14 +204,20 @@ pub(crate) async fn resume(bgp: &Rc<Bgp>, opened: Opened, configuration: &Config
     let sessions = measure(bgp, &log, sessions).await;
     let lives = log.log.borrow().lives();
     let (mut keys, mut written) = (Vec::new(), Vec::new());
+    let configuration = Configured::new(configuration);
+    let mut since = Instant::now();
     for left in sessions {
+        if since.elapsed() >= SLICE {
+            tokio::task::yield_now().await;
+            since = Instant::now();
+        }
         let (id, suspicions) = (left.id, left.suspicions);
         let reason = match () {
             () if lives >= MOST_LIVES => Some("this process has died too often before it had resumed all"),
             () if suspicions >= MOST_SUSPICIONS => Some("processing what it sends has ended this process"),
             () => None,
         };
-        match take(bgp, &log, left, configuration, reason) {
+        match take(bgp, &log, left, &configuration, reason) {
             Ok(key) => {
                 bgp.serve_writer(key);
                 keys.push((key, id));
@@ -301,7 +311,7 @@ fn take(
     bgp: &Rc<Bgp>,
     log: &Rc<ReplicationLog>,
     left: Left,
-    configuration: &Configuration,
+    configuration: &Configured<'_>,
     reason: Option<&'static str>,
 ) -> Result<Key, (OwnedFd, String, String)> {
     let Left { id, socket, offsets, .. } = left;
@@ -311,7 +321,7 @@ fn take(
         Err(error) => return Err((socket, String::new(), error.to_string())),
     };
     let location = Location::read(&held.address, &held.interface);
-    let found = location.as_ref().and_then(|location| find(configuration, location));
+    let found = location.as_ref().and_then(|location| configuration.find(location));
     let name = match (&found, &location) {
         (Some((neighbor, _)), _) => neighbor.name.clone(),
         (None, location) => location.as_ref().map(ToString::to_string).unwrap_or_default(),
@@ -375,7 +385,7 @@ fn align(
 /// The messages in the log from an offset on, and where the last whole one ends: what the peer is known to have sent
 /// does not wait for the replay.
 fn count(log: &Log<Shared>, id: SessionId, from: u64) -> (Messages, u64) {
-    let Range { start, end } = log.incoming(id);
+    let ops::Range { start, end } = log.incoming(id);
     let (mut messages, mut at) = (Messages::default(), from.max(start));
     while at + HEADER_LEN as u64 <= end {
         let mut header = [0; HEADER_LEN];
@@ -399,19 +409,32 @@ fn count(log: &Log<Shared>, id: SessionId, from: u64) -> (Messages, u64) {
     (messages, at)
 }
 
-/// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
-pub(crate) fn configured(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
-    let neighbors = &configuration.peers.neighbors;
-    if let Some(neighbor) = neighbors.iter().find(|neighbor| neighbor.location == *location) {
-        return Some((neighbor.clone(), false));
-    }
-    let range = configuration.peers.ranges.iter().find(|range| range.holds(location))?;
-    Some((range.template.at(location.clone()), true))
+/// The peers that are configured, found by their places.
+pub(crate) struct Configured<'a> {
+    neighbors: HashMap<&'a Location, &'a Neighbor>,
+    ranges: &'a [Range],
 }
 
-/// The same, unless it is disabled.
-pub(crate) fn find(configuration: &Configuration, location: &Location) -> Option<(Neighbor, bool)> {
-    configured(configuration, location).filter(|(neighbor, _)| !neighbor.disabled)
+impl<'a> Configured<'a> {
+    pub(crate) fn new(configuration: &'a Configuration) -> Self {
+        let Peers { neighbors, ranges, .. } = &configuration.peers;
+        let neighbors = neighbors.iter().map(|neighbor| (&neighbor.location, neighbor)).collect();
+        Self { neighbors, ranges }
+    }
+
+    /// The peer that is configured at a place, or that a listen range brings; and whether it is of a range.
+    pub(crate) fn at(&self, location: &Location) -> Option<(Neighbor, bool)> {
+        if let Some(neighbor) = self.neighbors.get(location) {
+            return Some(((*neighbor).clone(), false));
+        }
+        let range = self.ranges.iter().find(|range| range.holds(location))?;
+        Some((range.template.at(location.clone()), true))
+    }
+
+    /// The same, unless it is disabled.
+    pub(crate) fn find(&self, location: &Location) -> Option<(Neighbor, bool)> {
+        self.at(location).filter(|(neighbor, _)| !neighbor.disabled)
+    }
 }
 
 /// Says what the process before had still to say, and that the session ends.
@@ -461,8 +484,8 @@ async fn replay(
         redistribute::known(&known).await;
         known.with(|speaker, _| speaker.pipeline.await_ours(false));
     });
-    // The rib may be looking for next hops meanwhile.
-    let told = histories(&bgp, &log, &sessions).await;
+    // The rib may be looking for next hops meanwhile. Where there is one history, as most often, it is read by then.
+    let first = first_history(&bgp, &log, &sessions).await;
     while timeout(LATE, settled(&bgp)).await.is_err() {
         warn!(
             event = "next-hops-late",
@@ -470,7 +493,7 @@ async fn replay(
             sessions.len()
         );
     }
-    resume_output(&bgp, &log, &sessions, told);
+    resume_output(&bgp, &log, &sessions, first).await;
     let took = started.elapsed();
     info!(
         event = "sessions-resumed",
@@ -536,73 +559,119 @@ async fn answered(bgp: &Rc<Bgp>, patience: &mut Duration) {
     *patience = patience.saturating_sub(start.elapsed());
 }
 
-/// What sessions were told, by the last entry that they have passed; `None` where that cannot be read.
-async fn histories(
-    bgp: &Rc<Bgp>,
-    log: &Rc<ReplicationLog>,
-    sessions: &[Going],
-) -> BTreeMap<EntryId, Option<AdjRibOutSnapshot>> {
+/// What sessions were told up to an entry; `None` where that cannot be read.
+type History = (EntryId, Option<AdjRibOutSnapshot>);
+
+/// That of the first session.
+async fn first_history(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>, sessions: &[Going]) -> Option<History> {
     let _turn = log.histories.lock().await;
-    let mut histories = BTreeMap::new();
-    for &(key, id) in sessions {
-        let is_held = bgp.speaker.borrow().sessions.holds(key, id);
-        let place = is_held.then(|| log.log.borrow().passed(id));
-        if let Some(place) = place.filter(|place| !histories.contains_key(place)) {
-            histories.insert(place, told(log, place).await);
-        }
-    }
-    histories
+    let holds = |going: &&Going| bgp.speaker.borrow().sessions.holds(going.0, going.1);
+    let place = sessions.iter().find(holds).map(|(_, id)| log.log.borrow().passed(*id))?;
+    Some((place, told(log, place).await))
 }
 
-/// From here on peers are told what changes.
-fn resume_output(
+/// From here on peers are told what changes, one history after the other: those of hundreds of members, each told in its
+/// own way, would take more memory than the tables.
+async fn resume_output(
     bgp: &Rc<Bgp>,
     log: &Rc<ReplicationLog>,
     sessions: &[Going],
-    mut histories: BTreeMap<EntryId, Option<AdjRibOutSnapshot>>,
+    mut first: Option<History>,
 ) {
     let mut places: BTreeMap<EntryId, Vec<Going>> = BTreeMap::new();
-    for &(key, id) in sessions {
-        bgp.with(|speaker, now| match speaker.sessions.holds(key, id) {
-            true => places.entry(log.log.borrow().passed(id)).or_default().push((key, id)),
-            // It has lost its protection, and with it what is known of what the peer was told.
-            false if speaker.sessions.slot(key.0).is_some_and(|slot| slot.takeover.is_some()) => {
-                speaker.restart(key.0, now);
-            }
-            false => {}
-        });
+    for part in sessions.chunks(SESSIONS) {
+        for (key, id) in bgp.with(|speaker, now| held(speaker, part.to_vec(), now)) {
+            places.entry(log.log.borrow().passed(id)).or_default().push((key, id));
+        }
+        tokio::task::yield_now().await;
     }
-    for (place, going) in places {
-        let told = histories.remove(&place).flatten();
-        bgp.with(|speaker, now| {
-            // Some may have ended meanwhile.
-            let still = going.iter().filter(|(key, id)| speaker.sessions.holds(*key, *id));
-            let peers: Vec<PeerIndex> = still.map(|(key, _)| key.0).collect();
-            match told {
-                Some(told) if !peers.is_empty() => {
-                    debug!(peers = peers.len(), "what these were told is known");
-                    speaker.pipeline.resume(&peers, told, JournalEntry(place.bits()));
-                }
-                Some(_) => {}
-                None => {
-                    error!(
-                        event = "nonstop-failed",
-                        "what {} peers were told cannot be read: their sessions begin anew",
-                        peers.len()
-                    );
-                    peers.into_iter().for_each(|peer| speaker.restart(peer, now));
-                }
-            }
-        });
+    while let Some((place, going)) = places.pop_first() {
+        let turn = log.histories.lock().await;
+        let held = bgp.with(|speaker, now| held(speaker, going, now));
+        let (here, elsewhere): (Vec<Going>, Vec<Going>) =
+            held.into_iter().partition(|(_, id)| log.log.borrow().passed(*id) == place);
+        // Their history was written as one meanwhile.
+        for (key, id) in elsewhere {
+            places.entry(log.log.borrow().passed(id)).or_default().push((key, id));
+        }
+        if here.is_empty() {
+            continue;
+        }
+        let told = match first.take_if(|(of, _)| *of == place) {
+            Some((_, told)) => told,
+            None => told(log, place).await,
+        };
+        resume_those(bgp, place, told, here);
+        drop(turn);
+        compared(bgp).await;
     }
-    for (key, _) in sessions {
+    for part in sessions.chunks(SESSIONS) {
         bgp.with(|speaker, _| {
-            if speaker.sessions.slot(key.0).is_some_and(|slot| !slot.neighbor.source.nonstop)
-                && let Some(connection) = speaker.sessions.connection_mut(*key)
-            {
-                connection.unprotect(Unprotected::NotConfigured);
+            for (key, _) in part {
+                if speaker.sessions.slot(key.0).is_some_and(|slot| !slot.neighbor.source.nonstop)
+                    && let Some(connection) = speaker.sessions.connection_mut(*key)
+                {
+                    connection.unprotect(Unprotected::NotConfigured);
+                }
             }
         });
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Those of the sessions that are in the log still; others that were not told anything yet begin anew.
+fn held(speaker: &mut Speaker, going: Vec<Going>, now: Instant) -> Vec<Going> {
+    let (held, lost): (Vec<Going>, Vec<Going>) =
+        going.into_iter().partition(|(key, id)| speaker.sessions.holds(*key, *id));
+    for (key, _) in lost {
+        // It has lost its protection, and with it what is known of what the peer was told.
+        if speaker.sessions.slot(key.0).is_some_and(|slot| slot.takeover.is_some())
+            && !speaker.pipeline.is_told(key.0)
+        {
+            speaker.restart(key.0, now);
+        }
+    }
+    held
+}
+
+/// The same for those with one history.
+fn resume_those(bgp: &Rc<Bgp>, place: EntryId, told: Option<AdjRibOutSnapshot>, going: Vec<Going>) {
+    bgp.with(|speaker, now| {
+        // Some may have ended meanwhile.
+        let still = going.iter().filter(|(key, id)| speaker.sessions.holds(*key, *id));
+        let peers: Vec<PeerIndex> = still.map(|(key, _)| key.0).collect();
+        match told {
+            Some(told) if !peers.is_empty() => {
+                debug!(peers = peers.len(), "what these were told is known");
+                speaker.pipeline.resume(&peers, told, JournalEntry(place.bits()));
+            }
+            Some(_) => {}
+            None => {
+                error!(
+                    event = "nonstop-failed",
+                    "what {} peers were told cannot be read: their sessions begin anew",
+                    peers.len()
+                );
+                peers.into_iter().for_each(|peer| speaker.restart(peer, now));
+            }
+        }
+    });
+}
+
+/// Lets everything else have its turn; waits while more histories than [`COMPARED`] are compared, as long as that makes
+/// progress. A peer that takes nothing holds up nobody.
+async fn compared(bgp: &Rc<Bgp>) {
+    let (mut since, mut seen) = (Instant::now(), None);
+    loop {
+        let (resuming, effort) =
+            bgp.settle("taking over", |speaker, _| (speaker.pipeline.resuming(), speaker.pipeline.effort()));
+        tokio::task::yield_now().await;
+        if seen.replace(effort) != Some(effort) {
+            since = Instant::now();
+        }
+        if resuming <= COMPARED || since.elapsed() >= PATIENCE {
+            return;
+        }
     }
 }
 

@@ -36,6 +36,7 @@ use tokio::{
 
 use crate::nonstop::{FORMATS, LogJournal, ReplicationLog, Shared};
 use crate::{
+    apply::Applying,
     config::{Configuration, Neighbor, Peers, Policies},
     connection::Key,
     location::Location,
@@ -882,6 +883,14 @@ fn limited(scene: &Scene, received: u32) -> Neighbor {
 }
 
 /// The peer as a manager would say it that changes this.
+/// Makes the peers those that are wanted; whose session had to end.
+fn configure_peers(speaker: &mut Speaker, wanted: &Peers, now: Instant) -> Vec<String> {
+    let mut applying = Applying::new(speaker, wanted);
+    // In as many slices as there can be.
+    while applying.work(speaker, now, &|| true) {}
+    applying.ended
+}
+
 fn configured(scene: &Scene, change: impl FnOnce(&mut Peer)) -> Neighbor {
     let mut source = scene.slot().neighbor.source.clone();
     change(&mut source);

@@ -8,7 +8,7 @@ use holdfast_bgp_wire::{Capability, GracefulFamily, KEEPALIVE, MessageType, Open
 use holdfast_config::schema::GracefulRestart;
 use holdfast_types::{Asn, Family, HashKey, RouterId};
 
-use super::{END_OF_RIB, Line, Scene, limited, open};
+use super::{END_OF_RIB, Line, Scene, configure_peers, limited, open};
 use crate::{
     config::{Peers, Range},
     location::Location,
@@ -157,7 +157,7 @@ async fn a_reload_that_needs_another_session_does_not_start_a_stopped_peer() {
     scene.speaker.stop_peer(scene.peer, "", scene.now);
     let mut wanted = super::configuration().peers;
     wanted.neighbors[0].source.hold_time = Duration::from_secs(30);
-    crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
+    configure_peers(&mut scene.speaker, &wanted, scene.now);
     let slot = scene.speaker.sessions.slots().map(|(_, slot)| slot).next().expect("a peer");
     assert_eq!(slot.neighbor.source.hold_time.as_secs(), 30);
     assert!(slot.stopped && slot.session.state() == State::Idle);
@@ -180,7 +180,7 @@ async fn who_is_stopped_is_stopped_in_the_next_process() {
     let pipeline = Pipeline::new(settings.pipeline(HashKey::new([1, 0])));
     let mut later = Speaker::new(settings, pipeline, next(&scene), scene.now);
     crate::apply::stopped(&mut later, &configuration, scene.now);
-    crate::apply::peers(&mut later, &configuration.peers, scene.now);
+    configure_peers(&mut later, &configuration.peers, scene.now);
     assert_eq!(later.sessions.peers(), 2, "the guest has its place again");
     assert!(later.sessions.slots().all(|(_, slot)| slot.stopped && slot.session.state() == State::Idle));
     assert_eq!(later.sessions.poll_effect(), None, "nobody dials");
@@ -212,9 +212,9 @@ async fn a_peer_that_is_not_configured_any_more_is_not_stopped_when_it_comes_bac
     crate::apply::stopped(&mut later, &configuration, scene.now);
     assert_eq!(later.sessions.stopped.peers().count(), 0, "removed while no process was there");
 
-    crate::apply::peers(&mut scene.speaker, &configuration.peers, scene.now);
+    configure_peers(&mut scene.speaker, &configuration.peers, scene.now);
     assert_eq!(scene.speaker.sessions.stopped.peers().count(), 0, "removed by a reload");
-    crate::apply::peers(&mut scene.speaker, &before, scene.now);
+    configure_peers(&mut scene.speaker, &before, scene.now);
     assert!(scene.speaker.sessions.slots().all(|(_, slot)| !slot.stopped));
 }
 
@@ -243,7 +243,7 @@ async fn what_peers_of_a_range_did_counts_on_when_they_are_gone() {
     assert!(totals.last_error.contains("closed"), "{}", totals.last_error);
 
     // They go with the range.
-    crate::apply::peers(&mut scene.speaker, &Peers::default(), scene.now);
+    configure_peers(&mut scene.speaker, &Peers::default(), scene.now);
     assert!(scene.speaker.sessions.ranges.is_empty());
     range.template.name = "others".into();
     assert_eq!(shown(&scene, &range), (0, 0, 0, 0, 0));
