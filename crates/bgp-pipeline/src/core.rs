@@ -17,7 +17,7 @@ use holdfast_types::{Asn, Family, Prefix};
 use crate::{
     PeerIndex, SpeakerConfig,
     class::{Class, ClassId, Classes, Policy},
-    inspect::Effort,
+    effort::Effort,
     next_hop::{NextHopId, NextHops},
     path::{Flags, Path, PathCounts, SetId, SourceId},
     question::Asked,

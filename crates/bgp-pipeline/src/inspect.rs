@@ -6,6 +6,7 @@ use crate::{
     Drops, PathState, PathView, PeerConfig, PeerIndex, Pipeline, RouteCounts, Unsigned,
     adj_rib_out::goes_on,
     core::{Core, family_index},
+    effort::Effort,
     fanout::Change,
     path::Path,
     sets::Owner,
@@ -51,19 +52,6 @@ impl Memory {
     pub fn total(&self) -> usize {
         self.tables + self.attributes + self.output
     }
-}
-
-/// What was done since the start, in units that do not depend on the machine.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
-    /// Routes that an import policy was asked about which looks at prefixes.
-    pub imported: u64,
-    /// Sets, or routes where the policy looks at prefixes, that the export policy of a group was asked about.
-    pub exported: u64,
-    /// Paths of which was found out whether a group is told of them.
-    pub judged: u64,
-    /// Prefixes whose paths were put in order for those who read each.
-    pub ordered: u64,
 }
 
 impl Pipeline {

@@ -40,6 +40,7 @@ mod core;
 mod cursor;
 mod decision;
 mod dump;
+mod effort;
 mod enclosing;
 mod event;
 mod export;
@@ -104,6 +105,7 @@ pub use config::{
 pub use consistency::Violation;
 pub use decision::{LOCAL_WEIGHT, Step};
 pub use dump::{DumpPage, DumpView, DumpedPath};
+pub use effort::Effort;
 pub use event::{Event, Reachability};
 pub use export::rules::Withheld;
 pub use freeze::{Freezing, ThawedSets};
@@ -112,7 +114,7 @@ pub use holdfast_bgp_wire::update::{AsSets, FamilySet, Secured};
 pub use holdfast_config::schema::{
     BgpsecValidation, DecisionRules, LocalAsnMode, NextHopRule, PathRules, PrivateAsnRule,
 };
-pub use inspect::{Effort, FamilyCounts, Memory, SentSecured, SentTo};
+pub use inspect::{FamilyCounts, Memory, SentSecured, SentTo};
 pub use journal::{Journal, JournalEntry, format::Unreadable};
 pub use neighbor_routes::{NeighborPage, NeighborView, ShownSession};
 pub use next_hop::Gateway;

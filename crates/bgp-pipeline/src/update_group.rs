@@ -126,7 +126,7 @@ impl Streams {
     }
 
     fn add(&mut self, stream: Stream) -> StreamId {
-        self.census.enter(&stream);
+        self.census.enter(&stream.group, stream.mosts());
         match self.free.pop() {
             Some(number) => {
                 self.slots[number as usize] = Some(stream);
@@ -142,7 +142,7 @@ impl Streams {
     fn take_out(&mut self, id: StreamId) -> Option<Stream> {
         let stream = self.slots.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0);
-        self.census.leave(&stream);
+        self.census.leave(&stream.group, stream.mosts());
         Some(stream)
     }
 
@@ -344,7 +344,7 @@ impl Streams {
         self.looked_at = None;
         let Self { slots, census, .. } = self;
         if let Some(stream) = slots.get_mut(member.stream.0 as usize).and_then(Option::as_mut) {
-            census.leave(stream);
+            census.leave(&stream.group, stream.mosts());
             stream.previous = std::mem::replace(&mut stream.group, Rc::clone(group));
             stream.default_route = stream.default_route.or(group.export.default_route);
             stream.joins = true;
@@ -366,7 +366,7 @@ impl Streams {
                 false => {}
             }
             stream.changing = stream.v4.walk.is_some() || stream.v6.walk.is_some();
-            census.enter(stream);
+            census.enter(&stream.group, stream.mosts());
         }
     }
 

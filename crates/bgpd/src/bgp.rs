@@ -32,8 +32,6 @@ const NO_HOLD_TIME: Duration = Duration::from_secs(180);
 pub(crate) const TURN: Duration = Duration::from_millis(1);
 /// Pause when reading or all background work waits for receivers.
 pub(crate) const PACE: Duration = Duration::from_millis(1);
-/// Longest wait of one read for receivers.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Starts a task that asks for a connection to a peer, by its configured name.
 type Dial = fn(Rc<Bgp>, Key, String) -> AbortHandle;

@@ -1,11 +1,14 @@
 //! What all speakers of the process share: the turns that they take, and those who wait for them.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use holdfast_process::progress::Progress;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::patience::Waiters;
+
+/// Longest wait of one read for receivers.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Turns that all speakers of the process take: what one of them does at a time delays others no longer, however many
 /// there are.

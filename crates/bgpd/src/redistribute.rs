@@ -12,7 +12,8 @@ use tokio::{sync::Notify, time::sleep};
 use tracing::{info, warn};
 
 use crate::{
-    bgp::{Bgp, PACE, PATIENCE},
+    bgp::{Bgp, PACE},
+    fairness::PATIENCE,
     redistribution::{Place, Wanted},
 };
 

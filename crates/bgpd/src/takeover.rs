@@ -28,10 +28,11 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::{
-    bgp::{Bgp, PATIENCE},
+    bgp::Bgp,
     config::{Configuration, Neighbor, Peers, Range},
     connection::Key,
     custody::{self, FdStore},
+    fairness::PATIENCE,
     location::Location,
     nonstop::{self, FORMATS, Names, Progress, ReplicationLog, Resumed, Shared, Unprotected},
     redistribute,

@@ -26,10 +26,11 @@ use tokio::{
 };
 
 use crate::{
-    bgp::{Bgp, PACE, PATIENCE, TURN},
+    bgp::{Bgp, PACE, TURN},
     connection::Key,
     context::Context,
     door::{dial, part},
+    fairness::PATIENCE,
     signatures::verify,
     signing::sign,
     speaker::{Read, Speaker, Write},

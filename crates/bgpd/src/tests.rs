@@ -833,7 +833,7 @@ async fn a_session_that_another_limit_ends_is_told_as_ended_by_the_configuration
         assert!(!scene.speaker.was_waited_for(scene.peer, Duration::from_secs(2), scene.now));
         let wanted = Peers { neighbors: vec![change(&scene)], ..Peers::default() };
         let name = wanted.neighbors[0].name.clone();
-        let ended = crate::apply::peers(&mut scene.speaker, &wanted, scene.now);
+        let ended = configure_peers(&mut scene.speaker, &wanted, scene.now);
         let expected = if ends { vec![name] } else { Vec::new() };
         assert_eq!(ended, expected);
         assert_eq!(scene.state(scene.peer) == Some(State::Established), !ends);

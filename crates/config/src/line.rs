@@ -1,5 +1,7 @@
 //! Where a key is in a text.
 
+use std::cmp::Reverse;
+
 use toml::de::{DeTable, DeValue};
 
 use crate::diagnostic::Lines;
@@ -21,10 +23,12 @@ fn in_table(table: &DeTable<'_>, path: &str) -> Option<usize> {
             let named = entries.iter().zip(1_usize..).filter_map(|(entry, number)| {
                 let table = entry.get_ref().as_table()?;
                 let (length, rest) = entry_after(table, number, rest)?;
-                Some((length, in_table(table, rest).unwrap_or(entry.span().start)))
+                let found = in_table(table, rest);
+                let fits = (length, found.is_some(), Reverse(number));
+                Some((fits, found.unwrap_or(entry.span().start)))
             });
-            // Of two names that fit the longer one is meant.
-            named.max_by_key(|(length, _)| *length).map(|(_, at)| at)
+            // Of two names that fit the longer one is meant, then the table that has the key, then the first.
+            named.max_by_key(|(fits, _)| *fits).map(|(_, at)| at)
         }
         _ => None,
     };

@@ -43,7 +43,7 @@ struct Open {
 }
 
 /// A descriptor that is no XRL and may be there: what it begins with, who may hold it, and why.
-const DECLARED: [(&str, &[&str], &str); 9] = [
+const DECLARED: [(&str, &[&str], &str); 10] = [
     ("/dev/null", &["*"], "standard input after the start"),
     ("log", &["*"], "the log: standard output and standard error"),
     ("anon_inode:[eventpoll]", &["*"], "the event loop"),
@@ -51,6 +51,11 @@ const DECLARED: [(&str, &[&str], &str); 9] = [
     ("anon_inode:[timerfd]", &["*"], "the event loop's clock"),
     ("binary", &["keeper", "manager"], "what processes are started from"),
     ("holdfast.lock", &["keeper"], "one router in a directory"),
+    (
+        "/memfd:holdfast-progress",
+        &["*"],
+        "what a process has finished: the keeper reads it where no answer comes",
+    ),
     (
         "/memfd:",
         &["keeper", "bgp"],

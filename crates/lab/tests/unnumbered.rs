@@ -153,7 +153,8 @@ fn frr_is_found_on_the_interface_and_both_kernels_have_the_routes() -> Result<()
 
 /// The blocks of a page that begin with this line.
 fn blocks<'p>(page: &'p str, fence: &str) -> Vec<&'p str> {
-    let blocks = page.split(&format!("\n```{fence}\n")).skip(1);
+    let begin = format!("\n```{fence}\n");
+    let blocks = page.split(&begin).skip(1);
     blocks.filter_map(|rest| rest.split("\n```").next()).collect()
 }
 

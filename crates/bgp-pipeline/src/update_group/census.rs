@@ -4,7 +4,6 @@ use std::{collections::HashMap, rc::Rc};
 
 use holdfast_types::Asn;
 
-use super::stream::Stream;
 use crate::{
     PeerIndex,
     class::PolicyKey,
@@ -28,24 +27,24 @@ type Kin = (Option<PeerIndex>, Asn, PolicyKey);
 type Counts = [u32; u32::BITS as usize];
 
 impl Census {
-    /// A stream is there from now on, or has become another.
-    pub(super) fn enter(&mut self, stream: &Stream) {
-        let alike = self.groups.entry(kin(&stream.group.export)).or_default();
-        match alike.iter_mut().find(|(group, _)| Rc::ptr_eq(group, &stream.group)) {
+    /// A stream of a group is there from now on, or has become another: by family, what its members are sent of a prefix.
+    pub(super) fn enter(&mut self, of: &Rc<Group>, mosts: [PathCounts; 2]) {
+        let alike = self.groups.entry(kin(&of.export)).or_default();
+        match alike.iter_mut().find(|(group, _)| Rc::ptr_eq(group, of)) {
             Some((_, streams)) => *streams += 1,
             None => {
-                alike.push((Rc::clone(&stream.group), 1));
+                alike.push((Rc::clone(of), 1));
                 self.len += 1;
             }
         }
-        self.count(stream, |count| *count += 1);
+        self.count(mosts, |count| *count += 1);
     }
 
     /// It is there no more, or is about to become another.
-    pub(super) fn leave(&mut self, stream: &Stream) {
-        let kin = kin(&stream.group.export);
+    pub(super) fn leave(&mut self, of: &Rc<Group>, mosts: [PathCounts; 2]) {
+        let kin = kin(&of.export);
         if let Some(alike) = self.groups.get_mut(&kin)
-            && let Some(at) = alike.iter().position(|(group, _)| Rc::ptr_eq(group, &stream.group))
+            && let Some(at) = alike.iter().position(|(group, _)| Rc::ptr_eq(group, of))
         {
             alike[at].1 -= 1;
             if alike[at].1 == 0 {
@@ -56,11 +55,11 @@ impl Census {
                 self.groups.remove(&kin);
             }
         }
-        self.count(stream, |count| *count -= 1);
+        self.count(mosts, |count| *count -= 1);
     }
 
-    fn count(&mut self, stream: &Stream, change: impl Fn(&mut u32)) {
-        for (counts, mosts) in self.mosts.iter_mut().zip(stream.mosts()) {
+    fn count(&mut self, mosts: [PathCounts; 2], change: impl Fn(&mut u32)) {
+        for (counts, mosts) in self.mosts.iter_mut().zip(mosts) {
             mosts.bits().for_each(|bit| change(&mut counts[bit]));
         }
     }

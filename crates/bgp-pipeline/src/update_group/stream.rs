@@ -136,9 +136,9 @@ impl Stream {
     pub(super) fn ends_change(&mut self, census: &mut Census) -> Option<PeerSet> {
         let over = self.changing && self.v4.walk.is_none() && self.v6.walk.is_none();
         if over {
-            census.leave(self);
+            census.leave(&self.group, self.mosts());
             self.changing = false;
-            census.enter(self);
+            census.enter(&self.group, self.mosts());
         }
         over.then(|| self.members.clone())
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bgp::PATIENCE;
+use crate::fairness::PATIENCE;
 
 /// What a peer has cost since it was configured, or since this process began.
 #[derive(Clone, Debug, Default)]

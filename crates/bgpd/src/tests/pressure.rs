@@ -53,7 +53,8 @@ async fn who_sends_much_waits_for_the_rib_and_who_sends_little_does_not() {
     assert_eq!(scene.speaker.pressure(), Pressure::Full);
     assert!(waits(&scene, guest), "the rib would lose its place");
 
-    while scene.speaker.pipeline.pull_rib(1000).is_some() || scene.speaker.write_ready(scene.now) {}
+    while scene.speaker.pipeline.pull_rib(1000).is_some() || scene.speaker.write_ready(scene.now, &|| false) {
+    }
     assert!(!waits(&scene, scene.peer) && !waits(&scene, guest));
     changes(&mut scene, 100..100 + LOG / 2 + 1);
     scene.now += Duration::from_secs(1);

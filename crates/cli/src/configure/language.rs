@@ -158,11 +158,11 @@ mod tests {
     #[test]
     fn commits_take_their_options_in_any_order_and_a_comment_last() {
         let comment = "port 7 is back".into();
-        let without = vec!["rip".into(), "toy".into()];
+        let without = vec!["rip".into(), "probe".into()];
         let expected = Commit { force: true, confirm_seconds: 300, comment, without };
         for line in [
-            "commit force confirmed 5 without rip without toy comment port 7 is back",
-            "commit without rip confirmed 5 without toy force comment \"port 7 is back\"",
+            "commit force confirmed 5 without rip without probe comment port 7 is back",
+            "commit without rip confirmed 5 without probe force comment \"port 7 is back\"",
         ] {
             assert_eq!(read(line), Ok(Some(Command::Commit(expected.clone()))), "{line}");
         }

@@ -352,7 +352,7 @@ mod tests {
 
     /// The words and the options that are left of a line about a protocol whose command has these arguments.
     fn taken(line: &str) -> Result<(Vec<String>, Options), clap::Error> {
-        const TOY: &str = r#"
+        const PROBE: &str = r#"
             does = "says hello"
             doc = "HELLO"
             program = "/bin/true"
@@ -367,41 +367,41 @@ mod tests {
               { name = "detail", type = "bool", doc = "all of it" },
             ]
         "#;
-        let toy = holdfast_config::Descriptor::parse(TOY, "toy").expect("a descriptor");
+        let probe = holdfast_config::Descriptor::parse(PROBE, "probe").expect("a descriptor");
         let mut options = Options { runtime_dir: "/run/a".into(), json: false };
         let mut words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-        take(Verb::Show, &mut words, &[], toy.shows[0].arguments, &mut options)?;
+        take(Verb::Show, &mut words, &[], probe.shows[0].arguments, &mut options)?;
         Ok((words, options))
     }
 
     #[test]
     fn arguments_of_a_command_are_checked_and_travel_as_json() {
-        let line = "toy --json routes 10.0.0.1 --cost 3 192.0.2.0/24 --detail --command x --router /run/b";
+        let line = "probe --json routes 10.0.0.1 --cost 3 192.0.2.0/24 --detail --command x --router /run/b";
         let (words, options) = taken(line).expect("it fits");
         let [name, command, arguments] = words.as_slice() else { panic!("{words:?}") };
-        assert_eq!((name.as_str(), command.as_str()), ("toy", "routes"));
+        assert_eq!((name.as_str(), command.as_str()), ("probe", "routes"));
         let expected = json!({
             "via": "10.0.0.1", "prefix": "192.0.2.0/24", "cost": 3, "command": "x", "detail": true,
         });
         assert_eq!(arguments.parse::<Value>().expect("JSON"), expected);
         assert_eq!((options.json, options.runtime_dir), (true, "/run/b".into()));
-        let (words, _) = taken("toy routes 10.0.0.1 192.0.2.0/24").expect("options are left out");
+        let (words, _) = taken("probe routes 10.0.0.1 192.0.2.0/24").expect("options are left out");
         assert_eq!(
             words[2].parse::<Value>().expect("JSON"),
             json!({ "via": "10.0.0.1", "prefix": "192.0.2.0/24" })
         );
         for (line, said) in [
-            ("toy routes 10.0.0.1", "<prefix>"),
-            ("toy routes 10.0.0.x 192.0.2.0/24", "no address"),
-            ("toy routes 10.0.0.1 192.0.2.1/24", "the prefix is 192.0.2.0/24"),
-            ("toy routes 10.0.0.1 192.0.2.0/24 --cost 10", "expected 1 to 9"),
-            ("toy routes 10.0.0.1 192.0.2.0/24 --cots 1", "'--cost'"),
-            ("toy routes 10.0.0.1 192.0.2.0/24 more", "'more'"),
+            ("probe routes 10.0.0.1", "<prefix>"),
+            ("probe routes 10.0.0.x 192.0.2.0/24", "no address"),
+            ("probe routes 10.0.0.1 192.0.2.1/24", "the prefix is 192.0.2.0/24"),
+            ("probe routes 10.0.0.1 192.0.2.0/24 --cost 10", "expected 1 to 9"),
+            ("probe routes 10.0.0.1 192.0.2.0/24 --cots 1", "'--cost'"),
+            ("probe routes 10.0.0.1 192.0.2.0/24 more", "'more'"),
         ] {
             let wrong = taken(line).expect_err(said);
             assert!(wrong.exit_code() == 2 && wrong.to_string().contains(said), "{line}: {wrong}");
         }
-        let help = taken("toy routes --help").expect_err("help").to_string();
+        let help = taken("probe routes --help").expect_err("help").to_string();
         assert!(help.contains("<via>") && help.contains("the gateway (address)"), "{help}");
         assert!(help.contains("--cost <cost>") && help.contains("at most (1 to 9)"), "{help}");
     }

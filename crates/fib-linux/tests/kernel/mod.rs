@@ -132,8 +132,9 @@ struct Watch {
     heard: mpsc::Receiver<String>,
 }
 
-/// Where those routes are: nobody looks there.
-const MARKS: &str = "table 99 proto static";
+/// Where those routes are: nobody looks there. Each is in turn of one kind and of the other, since the kernel says nothing of a
+/// route that replaces its like.
+const MARKS: [&str; 2] = ["table 99 proto static", "table 99 proto boot"];
 
 impl Watch {
     fn begin() -> Self {
@@ -151,8 +152,8 @@ impl Watch {
     /// The lines that come before that of the route to this address, which is made until it is heard of.
     fn until(&self, mark: &str) -> Vec<String> {
         let mut lines = Vec::new();
-        for _ in 0..1000 {
-            ip(&format!("route replace blackhole {mark} {MARKS}"));
+        for marks in MARKS.into_iter().cycle().take(1000) {
+            ip(&format!("route replace blackhole {mark} {marks}"));
             while let Ok(line) = self.heard.recv_timeout(Duration::from_millis(10)) {
                 if line.contains(mark) {
                     return lines;
