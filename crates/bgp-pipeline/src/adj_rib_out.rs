@@ -130,7 +130,7 @@ pub(crate) struct Window<P> {
     secured: Vec<u8>,
     /// What the reader has put off, while the window is its.
     pending: Option<Box<Pending<P>>>,
-    /// What fits no message, the same way.
+    /// The routes that fit no message, lent in the same way.
     too_long: Option<Box<TooLong<P>>>,
     pub(crate) tally: Tally,
 }

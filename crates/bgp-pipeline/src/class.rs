@@ -42,7 +42,7 @@ impl Policy {
         }
     }
 
-    /// What is equal where policies are.
+    /// The part of a policy that is equal wherever two policies are.
     pub(crate) fn key(&self) -> PolicyKey {
         match self {
             Self::AcceptAll => PolicyKey::AcceptAll,
@@ -158,7 +158,7 @@ pub(crate) struct Classes {
     ours: usize,
 }
 
-/// What sets most classes apart: the sender, tag and weight, and the import policy.
+/// The fields in which most classes differ: the sender, tag and weight, and the import policy.
 type Kin = (Asn, u32, u32, PolicyKey);
 
 fn kin(class: &Class) -> Kin {

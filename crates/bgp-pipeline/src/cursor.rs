@@ -56,7 +56,7 @@ pub(crate) struct Cursor<P> {
     pub(crate) told: Option<Box<ToldFamily<P>>>,
     /// Announcements that wait for signatures.
     pub(crate) pending: Option<Box<Pending<P>>>,
-    /// What the members are not told of, as it fits no message.
+    /// Routes that the members are not told of, because they fit no message.
     pub(crate) too_long: Option<Box<TooLong<P>>>,
     /// What the members are told of a walk that has ended, when they have been told of all that it has put off: End-of-RIB, and
     /// EoRR.
@@ -358,7 +358,7 @@ pub(crate) struct Encoding<'a> {
     pub(crate) limits: Limits,
     /// Prefixes, or paths where each is read, of a walk before `is_over` is asked.
     pub(crate) step: usize,
-    /// Whether the turn is over: a window ends early then. What is left of a walk is for the next turn.
+    /// Whether the turn is over: a window ends early then, and the walk continues in the next turn.
     pub(crate) is_over: &'a dyn Fn() -> bool,
     /// By family, what is read by other streams of the changes that a walk finds, for those that are sent several paths.
     pub(crate) others: [PathCounts; 2],

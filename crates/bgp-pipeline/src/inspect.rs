@@ -55,7 +55,7 @@ impl Memory {
 }
 
 impl Pipeline {
-    /// What was done since the start.
+    /// The work of this pipeline since its start.
     pub fn effort(&self) -> Effort {
         self.core.effort
     }

@@ -35,7 +35,7 @@ pub(super) struct Outcomes {
     numbers: HashMap<Edits, u32>,
     /// Room for one evaluation.
     pub(super) edits: Edits,
-    /// What was asked last in this window.
+    /// The last question to the policy in this window, with its answer.
     pub(super) last: Last,
 }
 
@@ -87,7 +87,7 @@ impl Outcomes {
         }
     }
 
-    /// What was said of a route, if it was the last.
+    /// The policy's answer about a route, if the last question was about this route.
     #[inline]
     pub(super) fn said_of(&self, route: (Prefix, SetId)) -> Option<Option<(SetId, Outcome)>> {
         match self.last {
