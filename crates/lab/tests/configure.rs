@@ -195,6 +195,25 @@ fn a_manager_that_is_killed_while_it_commits_leaves_one_file_or_the_other() -> R
     Ok(())
 }
 
+/// The manager that has just started tells every process what is in the file, and commits at the same time.
+#[test]
+fn a_commit_while_a_manager_starts_is_what_runs() -> Result<()> {
+    let host = Namespace::new("starts")?;
+    let router = Router::start(&host, ALONE)?;
+    for round in 1..=24 {
+        router.kill("manager")?;
+        let lines = format!("set bgp.peer.a.description \"round {round}\"\ncommit\n");
+        wait::until("the commit", LIMIT, || {
+            let said = script(&router, "round", &lines).map_err(|error| format!("{error:#}"))?;
+            if said.contains(" runs") { Ok(()) } else { Err(said) }
+        })?;
+        router.wait_running()?;
+        let found = description(&router)?;
+        ensure!(found == format!("round {round}"), "round {round}: {found} runs; {}", router.log_tail());
+    }
+    Ok(())
+}
+
 #[test]
 fn of_two_operators_the_second_is_told() -> Result<()> {
     let host = Namespace::new("two")?;

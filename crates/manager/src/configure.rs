@@ -1,6 +1,11 @@
 //! What each process is told of the configuration.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use holdfast_api::{
     process::v1::{Configuration, Configured, ProcessClient},
@@ -16,6 +21,7 @@ use holdfast_sockets::settings;
 use holdfast_xrl::{Channel, Client, XrlError, scoped};
 use prost::Message as _;
 use serde_json::Value;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
     apart::apart,
@@ -116,7 +122,20 @@ fn own(config: &Config, process: &str, section: &ProcessSection) -> Result<Confi
     Ok(ConfigureRequest { secrets, ..request })
 }
 
-/// Tells a process; the sessions that ended by it.
+/// Turns to tell processes their configuration. A manager tells a process after its birth, and a commit tells it as well:
+/// the older message must not arrive after the newer one.
+#[derive(Default)]
+pub(crate) struct Turns(RefCell<BTreeMap<String, Arc<Mutex<()>>>>);
+
+impl Turns {
+    /// The turn to tell the process of this name.
+    pub(crate) async fn of(&self, process: &str) -> OwnedMutexGuard<()> {
+        let turn = Arc::clone(self.0.borrow_mut().entry(process.to_owned()).or_default());
+        turn.lock_owned().await
+    }
+}
+
+/// Tells a process; the sessions that ended by it. The caller has the turn of that process.
 pub(crate) async fn tell(
     manager: &Manager,
     process: &str,
@@ -155,7 +174,8 @@ async fn give(files: FilesToGive, channel: &Channel, manager: &Manager) -> Resul
 /// Tells a process all of its configuration. A VRF that refuses its part, or does not answer, keeps no other from theirs.
 ///
 /// A process is found by its name: `is_it` says, before each message, whether it is still the one that may have it, and not the
-/// next one of that name, which may have to wait.
+/// next one of that name, which may have to wait. A commit while the messages are sent makes the rest of them stale: the process
+/// is then told all of the new configuration.
 ///
 /// # Errors
 /// Of the process itself, which then has no VRFs to be told; or of the first VRF, when all have been told.
@@ -164,13 +184,33 @@ pub(crate) async fn tell_all(
     process: &str,
     is_it: impl Fn() -> bool,
 ) -> Result<(), XrlError> {
+    loop {
+        let config = manager.config();
+        let told = tell_all_of(manager, process, &config, &is_it).await;
+        if Arc::ptr_eq(&config, &manager.config.borrow()) || !is_it() {
+            return told;
+        }
+    }
+}
+
+/// Tells a process all of `config`, as long as that is the configuration.
+async fn tell_all_of(
+    manager: &Manager,
+    process: &str,
+    config: &Arc<Config>,
+    is_it: impl Fn() -> bool,
+) -> Result<(), XrlError> {
     let mut all = VecDeque::from(all(manager, process).await?);
     let mut result = Ok(());
     while let Some(vrf) = all.front().map(|message| message.vrf.clone()) {
         let told = async {
             while let Some(message) = all.pop_front_if(|message| message.vrf == vrf) {
+                let _turn = manager.turns.of(process).await;
                 if !is_it() {
                     return Err(XrlError::unavailable("it has ended"));
+                }
+                if !Arc::ptr_eq(config, &manager.config.borrow()) {
+                    return Err(XrlError::unavailable("another configuration has been committed"));
                 }
                 tell(manager, process, message).await?;
             }

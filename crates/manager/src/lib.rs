@@ -91,6 +91,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
+        turns: configure::Turns::default(),
         sharing: share::text::Sharing::default(),
         refit: RefCell::default(),
         finder: finder.clone(),

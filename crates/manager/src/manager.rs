@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use crate::{
-    doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing, supervisor::Supervisor, tcp,
+    configure::Turns, doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing,
+    supervisor::Supervisor, tcp,
 };
 
 /// All state.
@@ -40,6 +41,8 @@ pub(crate) struct Manager {
     pub(crate) rollback: RefCell<Option<JoinHandle<()>>>,
     /// One reload or commit at a time.
     pub(crate) reloading: Mutex<()>,
+    /// To tell one process its configuration.
+    pub(crate) turns: Turns,
     pub(crate) sharing: Sharing,
     /// Peers and ranges whose connections are to be given other options, until bgp has heard of it.
     pub(crate) refit: RefCell<BTreeSet<String>>,

@@ -228,7 +228,11 @@ pub(crate) async fn tell(
         return Ok(Vec::new());
     }
     let limit = outsiders::patience(name, &manager.config(), CONFIGURE_LIMIT);
-    let result = tokio::time::timeout(limit, configure::tell(manager, name, message)).await;
+    let told = async {
+        let _turn = manager.turns.of(name).await;
+        configure::tell(manager, name, message).await
+    };
+    let result = tokio::time::timeout(limit, told).await;
     let result = result.unwrap_or_else(|_| Err(XrlError::timeout("no answer to its configuration")));
     match (&result, pid) {
         (Ok(_), _) => manager.supervisor.borrow_mut().configured(name),
