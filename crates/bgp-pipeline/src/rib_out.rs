@@ -125,6 +125,9 @@ const fn octets<P: IpPrefix>() -> usize {
 
 /// Handles from here on name several next hops, or one with a backup.
 const SHARED: u32 = 1 << 31;
+/// More handles of several next hops than this, and than twice those of the last complete table, and the table is told
+/// again: handles stay defined as long as their next hops are known, and peers choose how these are combined.
+const MOST_SHARED: usize = 16_384;
 
 /// The RIB's place in the logs, and what it knows of next hops.
 #[derive(Debug)]
@@ -143,6 +146,8 @@ struct Handles {
     /// By number of the next hop.
     defined: Vec<bool>,
     shared: HashMap<Shared, u32>,
+    /// How many `shared` had at the end of the last complete table.
+    shared_when_complete: usize,
     free: Vec<u32>,
 }
 
@@ -189,7 +194,7 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         max: usize,
     ) -> Option<RibChanges> {
         let ends = [tables.0.rib.log.end(), tables.1.rib.log.end()];
-        if self.v4.lost || self.v6.lost {
+        if self.v4.lost || self.v6.lost || self.handles.are_too_many(self.incomplete) {
             *self = Self::new(ends);
             telling.core.seams.end(StreamKey::Rib);
         }
@@ -209,6 +214,9 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
         };
         changes.complete = self.incomplete && self.v4.walk.is_none() && self.v6.walk.is_none();
         self.incomplete &= !changes.complete;
+        if changes.complete {
+            self.handles.shared_when_complete = self.handles.shared.len();
+        }
         Some(changes)
     }
 
@@ -219,6 +227,11 @@ impl<P4: IpPrefix, P6: IpPrefix> RibOut<P4, P6> {
 }
 
 impl Handles {
+    /// Whether most handles of several next hops are of routes that have changed since. While a table is told all are of use.
+    fn are_too_many(&self, incomplete: bool) -> bool {
+        !incomplete && self.shared.len() > MOST_SHARED.max(2 * self.shared_when_complete)
+    }
+
     fn give_up(&mut self, forgotten: &[NextHopId]) -> Vec<u32> {
         let mut given_up = Vec::new();
         for hop in forgotten {
@@ -448,4 +461,25 @@ impl<P: IpPrefix> Teller<'_, '_, P> {
 /// contributors is dropped (RFC 4632 section 5.1).
 fn next_hop(core: &Core, path: Path, set: SetId) -> NextHopId {
     if path.source == SourceId::AGGREGATED { NextHopId::DISCARD } else { core.sets.next_hop(set) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_hops_that_were_combined_in_too_many_ways_begin_the_table_again_unless_it_needs_them_all() {
+        let mut handles = Handles::default();
+        let share = |handles: &mut Handles, number: usize| {
+            let hops = [2 + number as u32 / 1000, 5000 + number as u32 % 1000].map(NextHopId);
+            handles.share(Shared { hops: hops.into(), backup: None })
+        };
+        for number in 0..=MOST_SHARED {
+            assert!(!handles.are_too_many(false), "{number}");
+            assert!(share(&mut handles, number).1);
+        }
+        assert!(handles.are_too_many(false) && !handles.are_too_many(true), "not while a table is told");
+        handles.shared_when_complete = handles.shared.len();
+        assert!(!handles.are_too_many(false), "a table that needs so many is told once");
+    }
 }

@@ -222,6 +222,8 @@ impl Bgp {
             self.work.notify_one();
         }
         if !speaker.pipeline.awaits_next_hops() {
+            // A takeover waits for it, and so does what tells `rib`.
+            self.answered.notify_waiters();
             self.answered.notify_one();
         }
         if speaker.pipeline.has_signatures_to_verify(now) {

@@ -33,6 +33,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// How often it is looked whether all peers have sent what they have, after a start.
 const SYNC_LOOK: Duration = Duration::from_millis(250);
 
+/// `rib` answers about the next hops of a whole table sooner than this.
+const ANSWERS: Duration = Duration::from_secs(1);
+
 /// Addresses in whose reachability the pipeline is interested, and those still to be asked about.
 #[derive(Debug)]
 struct NextHops {
@@ -90,6 +93,18 @@ async fn serve(bgp: &Rc<Bgp>) -> XrlError {
     }
 }
 
+/// Waits for the answers of `rib` about next hops, for at most [`ANSWERS`]: between two answers a prefix of several paths has
+/// fewer next hops than before and after, and `rib` would take next hops from the kernel that come back at once.
+async fn answers(bgp: &Bgp) {
+    let answered = async {
+        while bgp.speaker.borrow().pipeline.awaits_next_hops() {
+            bgp.answered.notified().await;
+        }
+    };
+    // Time is up: `rib` has the rest when there are answers.
+    let _ = tokio::time::timeout(ANSWERS, answered).await;
+}
+
 /// Begins with the whole table, as soon as it is there.
 async fn tell(bgp: &Rc<Bgp>, client: &RibClient) -> XrlError {
     // What is replayed passes through states that were long ago: routes come and go that the rib has as they are. It is asked
@@ -97,6 +112,7 @@ async fn tell(bgp: &Rc<Bgp>, client: &RibClient) -> XrlError {
     while bgp.speaker.borrow().sessions.are_replaying() {
         bgp.replayed.notified().await;
     }
+    answers(bgp).await;
     let origin = match register(bgp, client).await {
         Ok(origin) => origin,
         Err(error) => return error,
@@ -125,7 +141,10 @@ async fn routes(bgp: &Rc<Bgp>, client: &RibClient, mut origin: u32) -> XrlError 
         let changes = bgp.speaker.borrow_mut().pipeline.pull_rib(BATCH);
         if let Some(mut changes) = changes {
             if changes.restart && std::mem::replace(&mut begun, true) {
-                warn!(event = "rib-too-slow", "the rib reads too slowly: it is told everything again");
+                warn!(
+                    event = "rib-too-slow",
+                    "rib reads too slowly, or next hops were combined in too many ways: rib is told everything again"
+                );
                 bgp.depths.restarts.set(bgp.depths.restarts.get() + 1);
                 match register(bgp, client).await {
                     Ok(again) => origin = again,

@@ -46,6 +46,16 @@ pub(crate) struct Set {
 }
 
 impl Set {
+    /// Whether a path uses the set.
+    pub(crate) fn is_used(&self) -> bool {
+        self.users > 0
+    }
+
+    /// Whether the origin names the set.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     /// The gateways whose way out has to be found.
     pub(crate) fn unresolved_gateways(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let members = self.nexthops.as_slice().iter().chain(&self.backups);
@@ -174,16 +184,12 @@ impl Sets {
         }
     }
 
-    /// One path less uses the set. Returns whether nobody needs it any more.
+    /// One path less uses the set. Returns whether no path is left.
     pub(crate) fn release(&mut self, id: NexthopSetId) -> bool {
-        if let Some(set) = self.get_mut(id) {
+        self.get_mut(id).is_some_and(|set| {
             set.users = set.users.saturating_sub(1);
-        }
-        self.is_unused(id)
-    }
-
-    pub(crate) fn is_unused(&self, id: NexthopSetId) -> bool {
-        self.get(id).is_some_and(|set| set.users == 0 && !set.is_held)
+            set.users == 0
+        })
     }
 
     pub(crate) fn remove(&mut self, id: NexthopSetId) -> Option<Set> {

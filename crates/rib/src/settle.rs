@@ -168,7 +168,7 @@ impl Rib {
             self.resolve_set(id);
         }
         while let Some(id) = self.store.unused.pop() {
-            self.remove_set_if_unused(id);
+            self.drop_if_unused(id);
         }
     }
 
@@ -211,14 +211,19 @@ impl Rib {
         }
     }
 
-    fn remove_set_if_unused(&mut self, id: NexthopSetId) {
-        if !self.store.sets.is_unused(id) {
+    /// Takes a set that no path uses from the forwarding engine, and from the table unless its origin still names the set: an
+    /// origin may name a set for long that it used for a moment.
+    fn drop_if_unused(&mut self, id: NexthopSetId) {
+        let Some(set) = self.store.sets.get_mut(id).filter(|set| !set.is_used()) else { return };
+        set.fib_changed = false;
+        let (handle, is_held) = (set.fib_handle.take(), set.is_held());
+        if let Some(handle) = handle {
+            self.fib.release(handle, (self.tables.v4.log.end(), self.tables.v6.log.end()));
+        }
+        if is_held {
             return;
         }
         let Some(set) = self.store.sets.remove(id) else { return };
         set.unresolved_gateways().for_each(|gateway| self.tracker.remove_set(gateway, id));
-        if let Some(handle) = set.fib_handle {
-            self.fib.release(handle, (self.tables.v4.log.end(), self.tables.v6.log.end()));
-        }
     }
 }

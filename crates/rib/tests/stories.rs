@@ -85,6 +85,33 @@ fn a_next_hop_that_moves_is_one_message_however_many_routes_use_it() {
 }
 
 #[test]
+fn next_hops_that_no_route_uses_leave_the_kernel_while_their_origin_names_them() {
+    let Setup { mut rib, bgp, .. } = setup(10_000);
+    let sets = ["10.0.0.1", "10.0.0.2"].map(|gateway| rib.nexthops(bgp, via(gateway)));
+    let announce = |rib: &mut Rib, nexthops| {
+        let action = RouteAction::Announce { nexthops, metric: 0, distance: None, tag: 0, source: 0 };
+        rib.origin_routes(bgp, [(action, [prefix("20.0.0.0/24")])]).expect("valid");
+    };
+    rib.fib_attach();
+    announce(&mut rib, sets[0]);
+    let defined = |batches: &[FibBatch]| -> Vec<u32> {
+        batches.iter().flat_map(|batch| batch.define.iter().map(|(handle, _)| *handle)).collect()
+    };
+    let undefined = |batches: &[FibBatch]| -> Vec<u32> {
+        batches.iter().flat_map(|batch| batch.undefine.clone()).collect()
+    };
+    let mut before = defined(&drain(&mut rib));
+    assert_eq!(before.len(), 1);
+    for set in [sets[1], sets[0], sets[1]] {
+        announce(&mut rib, set);
+        let batches = drain(&mut rib);
+        assert_eq!(undefined(&batches), before, "the last ones, which bgp still names");
+        before = defined(&batches);
+        assert_eq!(before.len(), 1, "defined again");
+    }
+}
+
+#[test]
 fn routes_of_a_next_hop_that_went_leave_the_kernel_and_come_back() {
     let mut setup = setup(10_000);
     announce_many(&mut setup, 300);
