@@ -297,6 +297,63 @@ fn routes_of_bgp_go_through_rip_into_bgp_and_do_not_come_back() -> Result<()> {
     router_b.stop()
 }
 
+/// Routes of RIPv2 that a host has in its kernel.
+fn learned(host: &Namespace) -> Result<usize> {
+    Ok(host.ip(&["-4", "route", "show", "proto", "rip"])?.lines().count())
+}
+
+/// Datagrams that sockets of RIPv2 of a host have dropped, as they were full.
+fn dropped(host: &Namespace) -> Result<u64> {
+    let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))??;
+    let rip =
+        text.lines().filter(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(":0208")));
+    rip.map(|line| Ok(line.split_whitespace().next_back().context("a column")?.parse::<u64>()?)).sum()
+}
+
+/// A burst of 401 packets is more than FRR's socket holds.
+#[test]
+fn frr_holds_ten_thousand_routes_over_five_updates() -> Result<()> {
+    const ROUTES: usize = 10_000;
+    const UPDATE: u64 = 4;
+    let [us, frr, feed] = ["us", "frr", "feed"].map(Namespace::new);
+    let (us, frr, feed) = (us?, frr?, feed?);
+    join(1, &us, &frr)?;
+    join(3, &us, &feed)?;
+    let more =
+        (1..ROUTES).map(|number| format!(" route 20.{}.{}.0/24 blackhole;", number >> 8, number & 255));
+    let network = format!("20.0.0.0/24 blackhole;{} route 203.0.113.0/24", more.collect::<String>());
+    let _feed = bgp(&feed, 65001, &network, "")?;
+    let router = Router::start(
+        &us,
+        &format!(
+            "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[rip]\nupdate = {UPDATE}\ntimeout = 30\ngarbage = 10\n\
+             [[rip.interface]]\nname = \"n1\"\n[[rip.redistribute]]\nfrom = \"bgp\"\npolicy = \"accept-all\"\n\
+             [bgp]\nconnect-retry = 1\n\
+             [[bgp.peer]]\nname = \"feed\"\naddress = \"10.0.3.2\"\nasn = 65001\nimport = \"accept-all\"\n"
+        ),
+    )?;
+    router.until_neighbor("feed", LIMIT, |shown| {
+        shown["addressFamilyInfo"]["ipv4Unicast"]["acceptedPrefixCounter"].as_u64() > Some(ROUTES as u64)
+    })?;
+    let mut daemon = Frr::start_with_zebra(Programs::Machine, &frr, "")?;
+    daemon.add(&frr, &[("ripd", "router rip\n version 2\n network n1\n timers basic 5 20 10\n")])?;
+    wait::until("all routes at FRR", LIMIT, || match learned(&frr) {
+        Ok(number) if number > ROUTES => Ok(()),
+        Ok(number) => Err(number.to_string()),
+        Err(error) => Err(error.to_string()),
+    })?;
+    let end = std::time::Instant::now() + Duration::from_secs(5 * UPDATE);
+    while std::time::Instant::now() < end {
+        let number = learned(&frr)?;
+        ensure!(number > ROUTES, "{number} routes are left");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let dropped = dropped(&frr)?;
+    ensure!(dropped == 0, "FRR's socket has dropped {dropped} packets");
+    drop(daemon);
+    router.stop()
+}
+
 #[test]
 fn a_next_hop_of_bgp_moves_when_rip_moves() -> Result<()> {
     let (us, far, bird) = (Namespace::new("us")?, Namespace::new("far")?, Namespace::new("bird")?);

@@ -211,6 +211,24 @@ impl Scene {
         .with_context(|| self.router.log_tail())
     }
 
+    /// Waits until "one" has brought its load and those who are told of it have it: a limit is exceeded, or is not, by then.
+    fn until_loaded(&self) -> Result<()> {
+        let load = u64::from(LOAD);
+        let loaded = || {
+            let shown = self.router.show(&["bgp", "neighbors"]).map_err(|error| format!("{error:#}"))?;
+            let count = |address: &str, of: &str| {
+                shown[address]["addressFamilyInfo"]["ipv4Unicast"][of].as_u64().unwrap_or(0)
+            };
+            let counts = [
+                count("10.0.1.2", "acceptedPrefixCounter"),
+                count("10.0.2.2", "sentPrefixCounter"),
+                count("10.0.5.2", "sentPrefixCounter"),
+            ];
+            if counts.iter().all(|count| *count > load) { Ok(()) } else { Err(format!("{counts:?}")) }
+        };
+        wait::until("the load", LIMIT, loaded).with_context(|| self.router.log_tail())
+    }
+
     /// Whose sessions end with another configuration, as `diff` says it, and whose because of a limit.
     fn foretold(&self, text: &str) -> Result<[BTreeSet<String>; 2]> {
         let file = self.router.directory().join("next.toml");
@@ -348,6 +366,7 @@ fn of_every_key_those_sessions_end_that_were_foretold() -> Result<()> {
         println!("{}: {:.1} s", step.name, begun.elapsed().as_secs_f64());
     }
     for step in &LIMITS {
+        scene.until_loaded().with_context(|| format!("before: {}", step.name))?;
         scene.step(step, &base, &fill)?;
         let (said, over) = &scene.said;
         let expected: BTreeSet<String> = step.ended.iter().map(|name| (*name).to_owned()).collect();
