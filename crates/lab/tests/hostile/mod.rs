@@ -383,6 +383,12 @@ fn floods_of_connections_leave_nothing_behind() -> Result<()> {
 
 /// An UPDATE of a guest for 200 prefixes, all guests the same, with another community each time.
 fn update(number: u8, community: u32) -> Vec<u8> {
+    let nlri: Vec<u8> = (0..200).flat_map(|third| [24, 20, 0, third]).collect();
+    update_of(number, community, &nlri)
+}
+
+/// The same for other prefixes.
+fn update_of(number: u8, community: u32, nlri: &[u8]) -> Vec<u8> {
     let asn = guest_asn(guest(number)).0.to_be_bytes();
     let attributes = [
         &[0x40, 1, 1, 0][..],
@@ -394,7 +400,6 @@ fn update(number: u8, community: u32) -> Vec<u8> {
         &community.to_be_bytes(),
     ]
     .concat();
-    let nlri: Vec<u8> = (0..200).flat_map(|third| [24, 20, 0, third]).collect();
     let length = 19 + 2 + 2 + attributes.len() + nlri.len();
     [
         &[0xff; 16][..],
@@ -402,7 +407,7 @@ fn update(number: u8, community: u32) -> Vec<u8> {
         &[MessageType::Update as u8, 0, 0],
         &(attributes.len() as u16).to_be_bytes(),
         &attributes,
-        &nlri,
+        nlri,
     ]
     .concat()
 }
