@@ -10,5 +10,6 @@ fn main() -> anyhow::Result<()> {
     Build::new(api, out)
         .external("finder.v1", "::holdfast_xrl::finder_api::v1")
         .external("component.v1", "::holdfast_xrl::component::v1")
+        .shared(".prepare.v1.Part.configuration")
         .compile_all()
 }

@@ -65,7 +65,7 @@ fn with_ports(mut request: ConfigureRequest, processes: &Processes, config: &Con
     if request.service.id == SocketClient::SERVICE.id {
         // Two messages behind each other are one of both.
         let ports = sockets::Configuration { ports: ports(processes, config), ..Default::default() };
-        request.octets.extend(ports.encode_to_vec());
+        request.octets = [&*request.octets, &ports.encode_to_vec()].concat().into();
     }
     request
 }

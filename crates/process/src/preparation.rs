@@ -15,7 +15,7 @@ use holdfast_api::prepare::v1::{
     self as api, Empty, ForgetRequest, PreparationDispatcher, PreparationServer, PrepareReply, PrepareRequest,
 };
 use holdfast_xrl::{CallContext, Channel, Configure, Node, XrlError};
-use prost::Message;
+use prost::{Message, bytes::Bytes};
 use tokio::task::AbortHandle;
 
 use crate::spawn_task;
@@ -152,7 +152,7 @@ impl<P: Prepare> PreparationServer for Served<P> {
 #[derive(Default)]
 pub struct Checks(BTreeMap<&'static str, Check>);
 
-type Check = Box<dyn Fn(&[u8]) -> Checking>;
+type Check = Box<dyn Fn(&Bytes) -> Checking>;
 type Checking = Pin<Box<dyn Future<Output = Result<(), Refusal>>>>;
 
 impl Checks {
@@ -172,7 +172,7 @@ impl Checks {
         C::Configuration: Default,
         F: Future<Output = Result<(), Refusal>> + 'static,
     {
-        let check = move |octets: &[u8]| -> Checking {
+        let check = move |octets: &Bytes| -> Checking {
             match read::<C>(octets) {
                 Ok(configuration) => Box::pin(check(configuration)),
                 Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
@@ -201,11 +201,11 @@ impl Prepare for Checks {
 ///
 /// # Errors
 /// The octets are no such message.
-pub fn read<C: Configure>(octets: &[u8]) -> Result<C::Configuration, Refusal>
+pub fn read<C: Configure>(octets: &Bytes) -> Result<C::Configuration, Refusal>
 where
     C::Configuration: Default,
 {
-    C::Configuration::decode(octets).map_err(|error| Refusal::of("", error.to_string()))
+    C::Configuration::decode(octets.clone()).map_err(|error| Refusal::of("", error.to_string()))
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn ask(table: u32) -> PrepareRequest {
-        let configuration = Configuration { table, ..Configuration::default() }.encode_to_vec();
+        let configuration = Configuration { table, ..Configuration::default() }.encode_to_vec().into();
         let part = Part { service: FeaClient::SERVICE.name.into(), vrf: String::new(), configuration };
         PrepareRequest { id: table.into(), parts: vec![part] }
     }
@@ -334,7 +334,7 @@ mod tests {
             checks.prepare(parts(13)).await.expect_err("it is wrong");
             let unknown = Part { service: "later.v1.Later".into(), ..parts(13).remove(0) };
             assert_eq!(checks.prepare(vec![unknown]).await, Ok(()));
-            let garbage = Part { configuration: vec![0xff; 3], ..parts(7).remove(0) };
+            let garbage = Part { configuration: vec![0xff; 3].into(), ..parts(7).remove(0) };
             checks.prepare(vec![garbage]).await.expect_err("it is no message");
         });
     }

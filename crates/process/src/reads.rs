@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use holdfast_api::keeper::v1::OpenFileRequest;
 use holdfast_config::{Config, OwnSection, schema::Vrf};
 use holdfast_xrl::{Configure, ServiceInfo, XrlError};
-use prost::Message;
+use prost::{Message, bytes::Bytes};
 
 /// What a process reads of the configuration.
 #[derive(Copy, Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct ConfigureRequest {
     /// Number of the method.
     pub method: u32,
     /// The message, encoded.
-    pub octets: Vec<u8>,
+    pub octets: Bytes,
     /// What the process opens by it has to be there before sessions that need it: it is told before all others, and before
     /// processes begin and end.
     pub opens: bool,
@@ -86,7 +86,7 @@ impl ConfigureRequest {
         Self {
             service: C::SERVICE,
             method: C::METHOD,
-            octets: configuration.encode_to_vec(),
+            octets: configuration.encode_to_vec().into(),
             opens: false,
             names_vrfs: false,
             secrets: None,
@@ -103,7 +103,7 @@ impl ConfigureRequest {
     where
         C::Configuration: Default,
     {
-        (self.service.id == C::SERVICE.id).then(|| C::Configuration::decode(&*self.octets))
+        (self.service.id == C::SERVICE.id).then(|| C::Configuration::decode(self.octets.clone()))
     }
 }
 

@@ -28,12 +28,19 @@ pub struct Build {
     out: PathBuf,
     includes: Vec<PathBuf>,
     external: Vec<(String, String)>,
+    shared: Vec<String>,
 }
 
 impl Build {
     /// Interfaces below the folder `root`, results into the folder `out` (created if needed).
     pub fn new(root: impl Into<PathBuf>, out: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), out: out.into(), includes: Vec::new(), external: Vec::new() }
+        Self {
+            root: root.into(),
+            out: out.into(),
+            includes: Vec::new(),
+            external: Vec::new(),
+            shared: Vec::new(),
+        }
     }
 
     /// Looks for imported files below this folder too.
@@ -47,6 +54,13 @@ impl Build {
     #[must_use]
     pub fn external(mut self, package: &str, path: &str) -> Self {
         self.external.push((package.to_owned(), path.to_owned()));
+        self
+    }
+
+    /// Makes a field of octets one whose copies share their memory: `shared(".prepare.v1.Part.configuration")`.
+    #[must_use]
+    pub fn shared(mut self, field: &str) -> Self {
+        self.shared.push(field.to_owned());
         self
     }
 
@@ -87,6 +101,7 @@ impl Build {
         let mut config = prost_build::Config::new();
         // Equal messages have equal octets.
         config.btree_map(["."]);
+        config.bytes(&self.shared);
         config.out_dir(&self.out).service_generator(Box::new(stubs::Stubs::new(interfaces)));
         for (package, path) in &self.external {
             config.extern_path(format!(".{package}"), path.clone());

@@ -9,8 +9,9 @@ use prost::Message;
 
 use crate::XrlError;
 use crate::counts;
-use crate::frame::{HEADER_LEN, Header, Kind, MAX_BODY, MAX_FDS};
+use crate::frame::{HEADER_LEN, Header, Kind, MAX_FDS};
 use crate::outbox::Outbox;
+use crate::parts::{MAX_REQUEST, Outgoing, is_long};
 
 /// Most calls in progress on a channel in one direction.
 pub const WINDOW_CALLS: usize = 1024;
@@ -26,6 +27,15 @@ pub(crate) fn cost(body_len: usize) -> usize {
     (HEADER_LEN + body_len).min(WINDOW_BYTES)
 }
 
+/// Whether a request may be sent at all.
+fn check(len: usize, fds: &[OwnedFd]) -> Result<(), XrlError> {
+    if len > MAX_REQUEST || fds.len() > MAX_FDS {
+        let text = format!("a request of {len} octets and {} descriptors is too large", fds.len());
+        return Err(XrlError::invalid_argument(text));
+    }
+    Ok(())
+}
+
 /// A body as it arrived, with what came along.
 #[derive(Debug, Default)]
 pub(crate) struct Payload {
@@ -37,7 +47,7 @@ pub(crate) struct Payload {
 #[derive(Debug)]
 struct Waiting {
     method: u32,
-    body: Vec<u8>,
+    body: Bytes,
     fds: Vec<OwnedFd>,
 }
 
@@ -78,6 +88,8 @@ pub(crate) struct Calls {
     last_id: u32,
     in_progress: usize,
     in_progress_bytes: usize,
+    /// A long request, as far as it is not written.
+    outgoing: Option<Outgoing>,
 }
 
 impl Calls {
@@ -100,26 +112,49 @@ impl Calls {
         outbox: &mut Outbox,
     ) -> Result<u32, XrlError> {
         let len = body.encoded_len();
-        if len > MAX_BODY || fds.len() > MAX_FDS {
-            let text = format!("a request of {len} octets and {} descriptors is too large", fds.len());
-            return Err(XrlError::invalid_argument(text));
+        if is_long(len) || fds.len() > MAX_FDS || !self.queue.is_empty() || !self.has_room(cost(len)) {
+            check(len, &fds)?;
+            return self.start_encoded(method, body.encode_to_vec().into(), fds, outbox);
         }
-        counts::add(|counts| &counts.calls_made, 1);
-        let id = self.unused_id();
-        let mut entry = Entry { cost: cost(len), ..Entry::default() };
-        if self.queue.is_empty() && self.has_room(entry.cost) {
-            self.take_room(entry.cost);
-            outbox.push(Header { call: id, method, kind: Kind::Call, fds: 0 }, body, fds);
-        } else if self.queue.len() < MAX_WAITING {
-            entry.waiting = Some(Waiting { method, body: body.encode_to_vec(), fds });
-            self.queue.push_back(id);
-            counts::see(|counts| &counts.waiting, self.queue.len());
-        } else {
+        let id = self.enter(len);
+        self.take_room(cost(len));
+        outbox.push(Header { call: id, method, kind: Kind::Call, fds: 0 }, body, fds);
+        Ok(id)
+    }
+
+    /// The same with a request that is encoded already.
+    pub(crate) fn start_encoded(
+        &mut self,
+        method: u32,
+        body: Bytes,
+        fds: Vec<OwnedFd>,
+        outbox: &mut Outbox,
+    ) -> Result<u32, XrlError> {
+        let cost = cost(body.len());
+        check(body.len(), &fds)?;
+        let goes = self.queue.is_empty() && self.has_room(cost);
+        if !goes && self.queue.len() >= MAX_WAITING {
             counts::add(|counts| &counts.full, 1);
             return Err(XrlError::unavailable(format!("{MAX_WAITING} calls wait already for a slow peer")));
         }
-        self.entries.insert(id, entry);
+        let (id, request) = (self.enter(body.len()), Waiting { method, body, fds });
+        if goes {
+            self.take_room(cost);
+            self.send(id, request, outbox);
+        } else {
+            self.entries.entry(id).or_default().waiting = Some(request);
+            self.queue.push_back(id);
+            counts::see(|counts| &counts.waiting, self.queue.len());
+        }
         Ok(id)
+    }
+
+    /// A new call, with a request of this length.
+    fn enter(&mut self, len: usize) -> u32 {
+        counts::add(|counts| &counts.calls_made, 1);
+        let id = self.unused_id();
+        self.entries.insert(id, Entry { cost: cost(len), ..Entry::default() });
+        id
     }
 
     /// Calls that were sent and have no answer yet.
@@ -170,11 +205,27 @@ impl Calls {
                 break;
             }
             self.queue.pop_front();
-            if let Some(Waiting { method, body, fds }) = entry.waiting.take() {
-                outbox.push_bytes(Header { call: id, method, kind: Kind::Call, fds: 0 }, &body, fds);
+            if let Some(waiting) = entry.waiting.take() {
+                self.send(id, waiting, outbox);
                 self.take_room(cost);
             }
         }
+    }
+
+    /// Writes a request for which there is room. The window lets one go at a time that is longer than a frame.
+    fn send(&mut self, id: u32, request: Waiting, outbox: &mut Outbox) {
+        let Waiting { method, body, fds } = request;
+        let header = Header { call: id, method, kind: Kind::Call, fds: 0 };
+        if is_long(body.len()) {
+            self.outgoing = Outgoing::new(header, body, fds).feed(outbox);
+        } else {
+            outbox.push_bytes(header, &body, fds);
+        }
+    }
+
+    /// Writes more of a long request, if there is room for more.
+    pub(crate) fn feed(&mut self, outbox: &mut Outbox) {
+        self.outgoing = self.outgoing.take().and_then(|outgoing| outgoing.feed(outbox));
     }
 
     /// The answer, or the end of a stream. Answers to calls that were cancelled meanwhile are dropped.
@@ -246,6 +297,7 @@ impl Calls {
     /// Nobody waits for the call any more: cancels it unless it has ended.
     pub(crate) fn forget(&mut self, id: u32, outbox: &mut Outbox) {
         let Some(entry) = self.entries.remove(&id) else { return };
+        self.outgoing.take_if(|outgoing| outgoing.is_of(id));
         if entry.in_progress() {
             outbox.push_bytes(Header { call: id, method: 0, kind: Kind::Cancel, fds: 0 }, &[], Vec::new());
             self.give_room(entry.cost, outbox);
@@ -267,6 +319,7 @@ impl Calls {
         self.queue.clear();
         self.in_progress = 0;
         self.in_progress_bytes = 0;
+        self.outgoing = None;
         for entry in self.entries.values_mut() {
             entry.waiting = None;
             entry.end.get_or_insert_with(|| Err(reason.clone()));

@@ -30,12 +30,12 @@ use crate::calls::{Calls, Payload, WINDOW_CALLS, cost};
 use crate::component::v1 as component;
 use crate::counts;
 use crate::driver::{Driver, Ending};
-use crate::encoded::Encoded;
 use crate::frame::{Header, Kind, MAX_BODY, MAX_FDS};
 use crate::link::{Family, Link};
 use crate::outbox::Outbox;
+use crate::parts::Incoming;
 use crate::readers::{self, Postponed, Reader};
-use crate::service::{CallContext, IncomingCall, Responder, Service};
+use crate::service::{Body, CallContext, IncomingCall, Responder, Service};
 use crate::serving::Serving;
 use crate::traffic;
 use crate::{Key, PeerIdentity, XrlError};
@@ -100,8 +100,11 @@ impl Channel {
     }
 
     /// Calls a method with a request that is encoded already.
-    pub fn call_encoded<P: Message + Default>(&self, method: u32, request: Vec<u8>) -> Call<P> {
-        Call::new(self.start(method, &Encoded(request), Vec::new()))
+    pub fn call_encoded<P: Message + Default>(&self, method: u32, request: impl Into<Bytes>) -> Call<P> {
+        let request = request.into();
+        let begin =
+            |state: &mut State| state.calls.start_encoded(method, request, Vec::new(), &mut state.outbox);
+        Call::new(self.begin(begin))
     }
 
     /// Calls a method that returns descriptors.
@@ -126,13 +129,15 @@ impl Channel {
 
     /// Calls a method without knowing its types.
     pub(crate) fn start<Q: Message>(&self, method: u32, request: &Q, fds: Vec<OwnedFd>) -> RawCall {
+        let carried = self.shared().carries(&fds);
+        self.begin(|state| carried.and_then(|()| state.calls.start(method, request, fds, &mut state.outbox)))
+    }
+
+    fn begin(&self, start: impl FnOnce(&mut State) -> Result<u32, XrlError>) -> RawCall {
         let state = &mut *self.shared().state.borrow_mut();
         let started = match &state.closed {
             Some(reason) => Err(reason.clone()),
-            None => {
-                let carried = self.shared().carries(&fds);
-                carried.and_then(|()| state.calls.start(method, request, fds, &mut state.outbox))
-            }
+            None => start(state),
         };
         state.wake_driver();
         RawCall::new(self.clone(), started)
@@ -359,6 +364,8 @@ pub(crate) struct State {
     pub(crate) outbox: Outbox,
     pub(crate) calls: Calls,
     pub(crate) serving: Serving,
+    /// The beginning of a long request of the peer.
+    pub(crate) incoming: Option<Incoming>,
     pub(crate) closed: Option<XrlError>,
     /// Wakes the driver.
     pub(crate) driver: Option<Waker>,
@@ -371,10 +378,16 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Writes more of a long request, if there is room for more.
+    pub(crate) fn feed(&mut self) {
+        self.calls.feed(&mut self.outbox);
+    }
+
     /// Everything that was begun ends.
     fn end(&mut self, reason: XrlError) {
         self.calls.close(&reason);
         self.serving.close();
+        self.incoming = None;
         self.reader = None;
         self.outbox.clear();
         self.closed = Some(reason);
@@ -525,13 +538,18 @@ impl Shared {
         let payload = |fds| Payload { body: Bytes::copy_from_slice(body), fds };
         match header.kind {
             Kind::Hello => self.acceptor.hello(body)?,
-            Kind::Call => self.serve(header, body, fds)?,
+            Kind::Part => self.join(header, body)?,
+            Kind::Call => match self.joined(id) {
+                None => self.serve(header, body.into(), fds)?,
+                Some(beginning) => self.serve(header, Body::Whole(beginning.end(body)?), fds)?,
+            },
             Kind::Error if id == 0 => return Err(Ending::Theirs(XrlError::decode(body))),
             Kind::Reply => self.end(id, Ok(payload(fds))),
             Kind::Error => self.end(id, Err(XrlError::decode(body))),
             Kind::Item => self.with(|state| state.calls.item(id, payload(fds)))?,
             Kind::Cancel => self.with(|state| {
                 state.serving.cancel(id);
+                state.incoming.take_if(|incoming| incoming.is_of(id));
                 state.reader.iter_mut().for_each(|reader| reader.forget(id));
             }),
             Kind::Credit => {
@@ -547,8 +565,28 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    /// A part of a request has arrived. Only a peer that may make the call has it kept.
+    fn join(&self, header: Header, part: &[u8]) -> Result<(), XrlError> {
+        if self.state.borrow().incoming.is_none() {
+            let may_call = self.acceptor.route(header.method).is_ok();
+            self.state.borrow_mut().incoming = Some(Incoming::new(header.call, may_call));
+        }
+        self.with(|state| {
+            let Some(incoming) = &mut state.incoming else { return Ok(()) };
+            if !incoming.is_of(header.call) {
+                return Err(XrlError::internal("parts of two requests at a time"));
+            }
+            incoming.push(part)
+        })
+    }
+
+    /// What has arrived before of the request of this call.
+    fn joined(&self, call: u32) -> Option<Incoming> {
+        self.state.borrow_mut().incoming.take_if(|incoming| incoming.is_of(call))
+    }
+
     /// Carries out a call of the peer, or lets it wait for its turn.
-    fn serve(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), XrlError> {
+    fn serve(&self, header: Header, body: Body<'_>, fds: Vec<OwnedFd>) -> Result<(), XrlError> {
         let waits = self.with(|state| {
             let is_too_much = state.reader.is_none() && state.outbox.len() > MAX_UNREAD;
             if is_too_much || state.outbox.frames_with_fds() > WINDOW_CALLS {
@@ -559,7 +597,7 @@ impl Shared {
             Ok(state.waits())
         })?;
         if waits {
-            let call = Postponed { header, body: Bytes::copy_from_slice(body), fds };
+            let call = Postponed { header, body: body.into_bytes(), fds };
             self.with(|state| state.postpone(call));
         } else {
             self.carry_out(header, body, fds);
@@ -572,7 +610,7 @@ impl Shared {
         loop {
             let call = self.state.borrow_mut().take_turn();
             let Some(Postponed { header, body, fds }) = call else { return true };
-            self.carry_out(header, &body, fds);
+            self.carry_out(header, Body::Whole(body), fds);
             if Instant::now() >= end {
                 return false;
             }
@@ -580,7 +618,7 @@ impl Shared {
     }
 
     /// Carries out a call of the peer: at once as far as it goes without waiting, the rest in a task of its own.
-    fn carry_out(&self, header: Header, body: &[u8], fds: Vec<OwnedFd>) {
+    fn carry_out(&self, header: Header, body: Body<'_>, fds: Vec<OwnedFd>) {
         let (Some(this), Some(handle)) = (self.this.upgrade(), self.handle.borrow().upgrade()) else {
             return;
         };

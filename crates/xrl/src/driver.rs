@@ -167,16 +167,19 @@ impl Driver {
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Ending> {
         let Self { shared, link, .. } = self;
         let mut state = shared.state.borrow_mut();
-        let before = state.outbox.len();
-        counts::see(|counts| &counts.unwritten, before);
+        counts::see(|counts| &counts.unwritten, state.outbox.len());
+        let mut written = 0;
         while state.outbox.len() > 0 {
             let (bytes, fds) = state.outbox.front();
             let Poll::Ready(len) = link.poll_send(cx, bytes, fds) else { break };
             let len = len?;
             counts::add(|counts| &counts.sent, len);
+            written += len;
             drop(state.outbox.wrote(len));
+            state.feed();
         }
         let after = state.outbox.len();
+        let before = after + written;
         state.serving.written(before, after);
         state.was_read(before, after);
         drop(state);

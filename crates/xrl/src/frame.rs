@@ -43,12 +43,14 @@ pub enum Kind {
     Cancel = 6,
     /// The caller takes so many more octets of a stream; body: 4 octets.
     Credit = 7,
+    /// Beginning of a request that is longer than [`MAX_BODY`]; more parts and the call itself follow.
+    Part = 8,
 }
 
 impl Kind {
     fn from_octet(octet: u8) -> Option<Self> {
-        use Kind::{Call, Cancel, Credit, Error, Hello, Item, Reply};
-        [Hello, Call, Reply, Item, Error, Cancel, Credit].into_iter().find(|kind| *kind as u8 == octet)
+        use Kind::{Call, Cancel, Credit, Error, Hello, Item, Part, Reply};
+        [Hello, Call, Reply, Item, Error, Cancel, Credit, Part].into_iter().find(|kind| *kind as u8 == octet)
     }
 }
 
@@ -57,7 +59,7 @@ impl Kind {
 pub struct Header {
     /// Which call it belongs to.
     pub call: u32,
-    /// Method number of a call; 0 in other frames.
+    /// Method number of a call, and of its parts; 0 in other frames.
     pub method: u32,
     /// What the frame is.
     pub kind: Kind,
@@ -203,7 +205,7 @@ mod tests {
     }
 
     fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let kind = (1u8..=7).prop_map(|octet| Kind::from_octet(octet).expect("a kind"));
+        let kind = (1u8..=8).prop_map(|octet| Kind::from_octet(octet).expect("a kind"));
         let header = (any::<u32>(), any::<u32>(), kind, 0..=MAX_FDS as u16)
             .prop_map(|(call, method, kind, fds)| Header { call, method, kind, fds });
         (header, proptest::collection::vec(any::<u8>(), 0..600))

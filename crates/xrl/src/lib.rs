@@ -24,7 +24,6 @@ mod calls;
 mod channel;
 mod counts;
 mod driver;
-mod encoded;
 mod error;
 mod finder;
 mod frame;
@@ -33,6 +32,7 @@ mod identity;
 mod link;
 mod node;
 mod outbox;
+mod parts;
 mod readers;
 mod resolver;
 mod service;
@@ -55,6 +55,7 @@ pub use frame::{FRAME_VERSION, FrameDecoder, FrameError, HEADER_LEN, Header, Kin
 pub use identity::{Grant, Key, PeerIdentity};
 pub use link::{Family, Link};
 pub use node::{Node, scoped};
+pub use parts::MAX_REQUEST;
 pub use readers::{MOST_CALLS, MOST_UNREAD};
 pub use resolver::{Lifecycle, Resolver, Watch};
 pub use service::{

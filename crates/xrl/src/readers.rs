@@ -19,11 +19,12 @@ use crate::channel::{Shared, State};
 use crate::counts;
 use crate::frame::{Header, Kind};
 use crate::outbox::Outbox;
+use crate::parts::Incoming;
 use crate::serving::OUTBOX_FULL;
 use crate::traffic;
 
 /// Octets that all callers from outside may leave unread in one process: answers that are not written, items that wait
-/// for credit, requests that are carried out or wait for that, and [`CALL_OCTETS`] for each call.
+/// for credit, requests that are carried out, wait for that or have come in part, and [`CALL_OCTETS`] for each call.
 pub const MOST_UNREAD: usize = 64 << 20;
 /// Calls of one connection of an operator that are carried out at a time; the next ones wait for their turn.
 pub const MOST_CALLS: usize = 64;
@@ -159,7 +160,8 @@ impl State {
     pub(crate) fn charge(&mut self) {
         let Some(reader) = &mut self.reader else { return };
         let calls = self.serving.octets() + CALL_OCTETS * self.serving.len();
-        reader.charge(self.outbox.len() + reader.held + calls);
+        let begun = self.incoming.as_ref().map_or(0, Incoming::octets);
+        reader.charge(self.outbox.len() + reader.held + calls + begun);
     }
 
     /// Since when the reader has read nothing of what is there for it; who has nothing to read comes later.

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use prost::Message;
 
 use crate::channel::Shared;
@@ -129,17 +130,55 @@ impl CallContext {
     }
 }
 
+/// The body of a call that has arrived.
+#[derive(Debug)]
+pub(crate) enum Body<'a> {
+    /// Where it was read into.
+    Borrowed(&'a [u8]),
+    /// In memory of its own: fields of octets are not copied.
+    Whole(Bytes),
+}
+
+impl<'a> From<&'a [u8]> for Body<'a> {
+    fn from(body: &'a [u8]) -> Self {
+        Self::Borrowed(body)
+    }
+}
+
+impl Body<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Borrowed(body) => body.len(),
+            Self::Whole(body) => body.len(),
+        }
+    }
+
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Borrowed(body) => Bytes::copy_from_slice(body),
+            Self::Whole(body) => body,
+        }
+    }
+
+    fn decode<Q: Message + Default>(self) -> Result<Q, prost::DecodeError> {
+        match self {
+            Self::Borrowed(body) => Q::decode(body),
+            Self::Whole(body) => Q::decode(body),
+        }
+    }
+}
+
 /// A call that has arrived and is allowed. Generated code calls exactly one of the methods below.
 #[derive(Debug)]
 pub struct IncomingCall<'a> {
     context: CallContext,
-    body: &'a [u8],
+    body: Body<'a>,
     fds: Vec<OwnedFd>,
     responder: Responder,
 }
 
 impl<'a> IncomingCall<'a> {
-    pub(crate) fn new(context: CallContext, body: &'a [u8], fds: Vec<OwnedFd>, responder: Responder) -> Self {
+    pub(crate) fn new(context: CallContext, body: Body<'a>, fds: Vec<OwnedFd>, responder: Responder) -> Self {
         Self { context, body, fds, responder }
     }
 
@@ -156,9 +195,9 @@ impl<'a> IncomingCall<'a> {
         F: FnOnce(CallContext, Q, Vec<OwnedFd>) -> R,
         R: Future<Output = Result<(P, Vec<OwnedFd>), XrlError>> + 'static,
     {
-        let request = match Q::decode(self.body) {
+        let request = match self.body.decode() {
             Ok(request) => request,
-            Err(error) => return self.malformed(&error),
+            Err(error) => return malformed(self.responder, &error),
         };
         let (served, responder) = (serve(self.context, request, self.fds), self.responder);
         Box::pin(async move {
@@ -177,9 +216,9 @@ impl<'a> IncomingCall<'a> {
         F: FnOnce(CallContext, Q, Vec<OwnedFd>, ReplySink<P>) -> R,
         R: Future<Output = Result<(), XrlError>> + 'static,
     {
-        let request = match Q::decode(self.body) {
+        let request = match self.body.decode() {
             Ok(request) => request,
-            Err(error) => return self.malformed(&error),
+            Err(error) => return malformed(self.responder, &error),
         };
         let responder = self.responder;
         let sink =
@@ -199,11 +238,12 @@ impl<'a> IncomingCall<'a> {
         self.responder.fail(&XrlError::not_found(text));
         Box::pin(std::future::ready(()))
     }
+}
 
-    fn malformed(self, error: &prost::DecodeError) -> Handler {
-        self.responder.fail(&XrlError::invalid_argument(format!("cannot read the request: {error}")));
-        Box::pin(std::future::ready(()))
-    }
+/// Refuses a call whose request is none.
+fn malformed(responder: Responder, error: &prost::DecodeError) -> Handler {
+    responder.fail(&XrlError::invalid_argument(format!("cannot read the request: {error}")));
+    Box::pin(std::future::ready(()))
 }
 
 /// The obligation to answer a call. If it is dropped unmet (a handler that panicked), the caller is told.

@@ -250,7 +250,7 @@ mod tests {
         C::Configuration: Default,
     {
         let request = ConfigureRequest::new::<C>(&C::Configuration::default());
-        let request = ConfigureRequest { octets: octets.to_vec(), ..request };
+        let request = ConfigureRequest { octets: octets.to_vec().into(), ..request };
         (process, Message { vrf: vrf.map(str::to_owned), request })
     }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use holdfast_xrl::{
-    Channel, Client, ErrorKind, Link, PeerIdentity, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS,
+    Channel, Client, ErrorKind, Link, MAX_REQUEST, PeerIdentity, STREAM_WINDOW, WINDOW_BYTES, WINDOW_CALLS,
 };
 
 use crate::tests::xrl::exercise::*;
@@ -74,13 +74,71 @@ fn a_large_request_comes_through_whole() {
     }
 }
 
+/// Longer than a frame may be.
+fn long() -> Columns {
+    Columns { lengths: vec![7; 40 << 20], ..Columns::default() }
+}
+
 #[test]
-fn a_request_longer_than_a_frame_may_be_fails_alone() {
+fn a_request_longer_than_a_frame_comes_through_in_parts_and_takes_no_more_memory() {
+    for family in FAMILIES {
+        run(async {
+            let (node, _) = node();
+            let client = family.client(&node, "tester");
+            // The window lets the second one go when the first one has its answer.
+            let (first, second, short) = (client.routes(long()), client.routes(long()), client.echo(note(3)));
+            assert!(client.channel().unwritten() < 2 << 20, "{family:?}: {}", client.channel().unwritten());
+            let rows = 40 << 20;
+            assert_eq!(first.await.expect("an answer").number, rows, "{family:?}");
+            assert_eq!(second.await.expect("an answer").number, rows, "{family:?}");
+            assert_eq!(short.await.expect("an answer").number, 3, "{family:?}");
+        });
+    }
+}
+
+#[test]
+fn a_long_request_that_is_dropped_on_its_way_leaves_the_channel_well() {
+    for family in FAMILIES {
+        run(async {
+            let (node, _) = node();
+            let client = family.client(&node, "tester");
+            for turns in [0, 1, 3, 10] {
+                let call = client.routes(long());
+                for _ in 0..turns {
+                    tokio::task::yield_now().await;
+                }
+                drop(call);
+            }
+            assert_eq!(client.routes(long()).await.expect("an answer").number, 40 << 20, "{family:?}");
+        });
+    }
+}
+
+#[test]
+fn other_answers_come_between_the_parts_of_a_long_request() {
+    run(async {
+        let (left, exerciser) = node();
+        let (right, _) = node();
+        let (near, far) = Family::Local.links();
+        let to_right = ExerciseClient::new(left.attach_link(near, PeerIdentity::new("right")));
+        let to_left = ExerciseClient::new(right.attach_link(far, PeerIdentity::new("left")));
+        let long = tokio::task::spawn_local(to_right.routes(long()));
+        for number in 0..5 {
+            to_left.echo(note(number)).await.expect("an echo");
+        }
+        assert!(!long.is_finished(), "the answers waited for the whole request");
+        assert_eq!(exerciser.calls.get(), 5);
+        assert_eq!(long.await.expect("no panic").expect("an answer").number, 40 << 20);
+    });
+}
+
+#[test]
+fn a_request_longer_than_all_parts_may_be_fails_alone() {
     run(async {
         let (node, _) = node();
         let client = Family::Local.client(&node, "tester");
-        let error =
-            client.echo(Note { data: vec![0; 17 << 20], ..Note::default() }).await.expect_err("too long");
+        let columns = Columns { lengths: vec![0; MAX_REQUEST + 1], ..Columns::default() };
+        let error = client.routes(columns).await.expect_err("too long");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         client.echo(note(1)).await.expect("the channel is well");
     });

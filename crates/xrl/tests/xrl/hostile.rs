@@ -58,6 +58,11 @@ pub(super) fn frame(header: Header, body: &[u8]) -> Vec<u8> {
 
 pub(super) const CALL: Header = Header { call: 1, method: ExerciseClient::HANG, kind: Kind::Call, fds: 0 };
 
+/// Part of a request.
+fn part(call: u32) -> Vec<u8> {
+    frame(Header { call, kind: Kind::Part, ..CALL }, b"x")
+}
+
 /// What the node says before it closes.
 async fn last_words(mut peer: Box<dyn RawPeer>) -> String {
     settle().await;
@@ -86,6 +91,7 @@ fn bytes_that_are_no_frame_close_the_channel_with_a_reason() {
             ([frame(CALL, b""), frame(CALL, b"")].concat(), "call id 1 is in use"),
             (frame(Header { kind: Kind::Credit, ..CALL }, b"x"), "a credit without a number"),
             (frame(Header { kind: Kind::Hello, ..CALL }, &[7; 16]), "unknown key"),
+            ([part(1), part(2)].concat(), "parts of two requests at a time"),
         ];
         for family in OUTSIDE {
             for (bytes, expected) in &cases {

@@ -98,6 +98,29 @@ fn an_operators_calls_wait_for_their_turn_and_a_programs_do_not() {
 }
 
 #[test]
+fn parts_of_a_request_count_as_unread_and_are_kept_only_for_who_may_call() {
+    for family in OUTSIDE {
+        run(async {
+            let (node, _) = node();
+            let mut peer = raw_peer_as(&node, family, "operator");
+            peer.set_nonblocking();
+            for (method, kept) in [(ExerciseClient::SECRET, 0), (ExerciseClient::ECHO, 3 * 100_000)] {
+                let part = frame(Header { method, kind: Kind::Part, ..CALL }, &[0; 100_000]);
+                for _ in 0..3 {
+                    peer.write_all(&part).expect("written");
+                    settle().await;
+                }
+                assert_eq!(unread(), kept, "{family:?}");
+                let cancel = Header { method: 0, kind: Kind::Cancel, ..CALL };
+                peer.write_all(&frame(cancel, b"")).expect("written");
+                settle().await;
+                assert_eq!((unread(), node.channels()), (0, 1), "{family:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn calls_that_wait_and_are_cancelled_leave_nothing() {
     run(async {
         let (node, exerciser) = node();
