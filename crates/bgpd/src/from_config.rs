@@ -163,5 +163,5 @@ fn peer(peer: &Peer, config: &Config) -> Result<api::Peer, XrlError> {
 /// What is in a prefix set.
 fn prefixes(config: &Config, name: &str) -> Vec<String> {
     let set = config.policy.prefix_sets.iter().find(|set| set.name == name);
-    set.into_iter().flat_map(|set| &set.prefixes).map(ToString::to_string).collect()
+    set.into_iter().flat_map(|set| &set.prefixes).map(|range| range.to_string()).collect()
 }

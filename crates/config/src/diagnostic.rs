@@ -1,6 +1,6 @@
 //! Errors that show the text they are about.
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, cell::OnceCell, fmt, ops::Range};
 
 use serde::Serialize;
 
@@ -114,14 +114,25 @@ pub(crate) struct Place {
 /// A text in which places can be looked up.
 pub(crate) struct Lines<'a> {
     text: &'a str,
-    /// Where each line begins.
-    starts: Vec<usize>,
+    /// Where each line begins, once that is asked.
+    starts: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self { text, starts: std::iter::once(0).chain(breaks).collect() }
+        Self { text, starts: OnceCell::new() }
+    }
+
+    /// The text.
+    pub(crate) fn whole(&self) -> &'a str {
+        self.text
+    }
+
+    fn starts(&self) -> &[usize] {
+        self.starts.get_or_init(|| {
+            let breaks = self.text.match_indices('\n').map(|(at, _)| at + 1);
+            std::iter::once(0).chain(breaks).collect()
+        })
     }
 
     /// What is written there, as far as it is there.
@@ -143,7 +154,7 @@ impl<'a> Lines<'a> {
 
     /// The number of the line, from 1.
     pub(crate) fn line(&self, at: usize) -> usize {
-        self.starts.partition_point(|&start| start <= at)
+        self.starts().partition_point(|&start| start <= at)
     }
 
     /// Finds a span of bytes; only the part on its first line counts. Spans outside of the text or inside
@@ -152,7 +163,7 @@ impl<'a> Lines<'a> {
         let start = self.text.floor_char_boundary(span.start);
         let end = self.text.floor_char_boundary(span.end.max(start));
         let line = self.line(start);
-        let from = self.starts[line - 1];
+        let from = self.starts()[line - 1];
         let text = self.text[from..].lines().next().unwrap_or("");
         let meant = self.text.get(start..end.min(from + text.len())).unwrap_or("");
         Place {

@@ -18,6 +18,7 @@ use crate::{
     Diagnostic, Diagnostics,
     describe::{Table, Type},
     diagnostic::{Lines, Place},
+    outline::{self, Cuts},
     suggest,
 };
 
@@ -91,6 +92,8 @@ impl Problem {
 pub(crate) struct Report<'a> {
     file: &'a str,
     lines: Lines<'a>,
+    /// What was read as TOML has no such lists. Places are of that; those of problems are of the text.
+    cuts: Cuts,
     problems: RefCell<Vec<At<Problem>>>,
     /// What is wrong with other files, which this text names.
     elsewhere: RefCell<Vec<Diagnostic>>,
@@ -98,12 +101,28 @@ pub(crate) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub(crate) fn new(text: &'a str, file: &'a str) -> Self {
-        Self { file, lines: Lines::new(text), problems: RefCell::default(), elsewhere: RefCell::default() }
+        Self::outlined(text, file, Cuts::default())
+    }
+
+    /// For a text of which an outline is read.
+    pub(crate) fn outlined(text: &'a str, file: &'a str, cuts: Cuts) -> Self {
+        let lines = Lines::new(text);
+        Self { file, lines, cuts, problems: RefCell::default(), elsewhere: RefCell::default() }
     }
 
     /// What is written there.
     pub(crate) fn text(&self, span: &Range<usize>) -> &'a str {
-        self.lines.text(span)
+        self.lines.text(&self.cuts.span(span))
+    }
+
+    /// The number of the line, from 1.
+    fn line(&self, at: usize) -> usize {
+        self.lines.line(self.cuts.place(at))
+    }
+
+    /// Whether the header of a table is there.
+    fn is_header(&self, span: &Range<usize>) -> bool {
+        self.lines.is_header(&self.cuts.span(span))
     }
 
     /// Adds what is wrong with another file.
@@ -112,7 +131,12 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn add(&self, span: &Range<usize>, problem: Problem) {
-        self.problems.borrow_mut().push(At { value: problem, span: span.clone() });
+        self.add_in_text(self.cuts.span(span), problem);
+    }
+
+    /// Adds what is wrong with a place of the text.
+    fn add_in_text(&self, span: Range<usize>, problem: Problem) {
+        self.problems.borrow_mut().push(At { value: problem, span });
     }
 
     pub(crate) fn syntax(&self, fault: &toml::de::Error) {
@@ -253,7 +277,7 @@ impl<'a> Section<'a> {
                 self.report.add(&header, missing.hint("it stands before the first table of the file"));
             }
             None if self.span.is_empty() && !self.is_empty() => {
-                self.report.add(&self.report.lines.end(), missing);
+                self.report.add_in_text(self.report.lines.end(), missing);
             }
             None => self.report.add(&self.span, missing),
         }
@@ -267,7 +291,7 @@ impl<'a> Section<'a> {
             _ => None,
         };
         let headers = self.table.values().filter_map(header);
-        headers.filter(|span| self.report.lines.is_header(span)).min_by_key(|span| span.start)
+        headers.filter(|span| self.report.is_header(span)).min_by_key(|span| span.start)
     }
 
     /// The `name` of each table `[[above.key]]`, whether something else is wrong with it or not.
@@ -396,6 +420,22 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// The entries of an array, each as soon as it is read; as [`list`](Self::list). The array may be a long one.
+    pub(crate) fn each<T: Value>(&self, key: &'static str, mut take: impl FnMut(T)) -> Option<()> {
+        let report = self.report;
+        let Some(contents) = report.cuts.contents(&self.get(key)?.span()) else {
+            self.list::<T>(key)?.into_iter().for_each(|at| take(at.value));
+            return Some(());
+        };
+        for (text, span) in outline::texts(report.lines.whole(), contents) {
+            match T::read(&DeValue::String(text.into())) {
+                Ok(read) => take(read),
+                Err(problem) => report.add_in_text(span, problem),
+            }
+        }
+        Some(())
+    }
+
     /// A table below this one. It takes the keys that it does not have from the table of that key of the lender.
     pub(crate) fn section(&self, key: &'static str, name: &'static str) -> Option<Self> {
         let mut section = self.open(self.get(key)?, key, name)?;
@@ -488,7 +528,7 @@ impl<'a> Names<'a> {
         let (kind, name) = (self.kind, at.value.to_string());
         match self.declared.get(&name) {
             Some(Some(first)) => {
-                let line = self.report.lines.line(*first);
+                let line = self.report.line(*first);
                 self.report.add(&at.span, Problem::new(format!("{kind} `{name}` is already on line {line}")));
             }
             Some(None) => self.report.add(&at.span, Problem::new(format!("{kind} `{name}` is built in"))),

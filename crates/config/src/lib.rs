@@ -18,6 +18,7 @@ mod keyed;
 mod keys;
 mod line;
 mod moment;
+mod outline;
 mod processes;
 mod read;
 pub mod schema;
@@ -72,8 +73,9 @@ fn read_text(
     schema: Schema,
     files: &files::Files<'_>,
 ) -> Result<Config, Diagnostics> {
-    let (root, faults) = toml::de::DeTable::parse_recoverable(text);
-    let report = input::Report::new(text, file);
+    let (outline, cuts) = outline::of(text);
+    let (root, faults) = toml::de::DeTable::parse_recoverable(&outline);
+    let report = input::Report::outlined(text, file, cuts);
     for fault in &faults {
         report.syntax(fault);
     }

@@ -4,13 +4,14 @@ use std::cmp::Reverse;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::diagnostic::Lines;
+use crate::{diagnostic::Lines, outline};
 
 /// The line, from 1, where a key is, named as `holdfast configure` names it: `bgp.peer.transit-1.import`. Where a part of
 /// its path is not in the text, the line of what it would be in; `None` where that is the whole file, and for no TOML.
 pub fn line_of(text: &str, key: &str) -> Option<usize> {
-    let root = DeTable::parse(text).ok()?;
-    Some(Lines::new(text).line(in_table(root.get_ref(), key)?))
+    let (outline, cuts) = outline::of(text);
+    let root = DeTable::parse(&outline).ok()?;
+    Some(Lines::new(text).line(cuts.place(in_table(root.get_ref(), key)?)))
 }
 
 /// Where a path leads from a table on, as far as it leads.

@@ -398,6 +398,37 @@ fn all_faults_are_found_in_one_run_and_in_order() {
 }
 
 #[test]
+fn what_is_in_and_behind_long_lists_is_shown_where_it_is() {
+    let entries = |from: u32| {
+        (from..from + 1000).map(|at| format!("  \"10.{}.{}.0/24\", # {at}\n", at >> 8, at & 0xff))
+    };
+    let set = |wrong: &str| {
+        let all: String = entries(0).chain([wrong.to_owned()]).chain(entries(1000)).collect();
+        format!("[[prefix-set]]\nname = \"long\"\nprefixes = [\n{all}]\n")
+    };
+    let text = [ROUTER, &set("  \"10.0.0.0/33\", '10.0.0.0/x',\n"), &set(""), "[log]\nlvel = 1\n"].concat();
+    let line = |part: &str, nth: usize| {
+        text.lines().zip(1..).filter(|(line, _)| line.contains(part)).nth(nth).map_or(0, |(_, number)| number)
+    };
+    let found = faults(&text);
+    let found: Vec<_> =
+        found.iter().map(|fault| (fault.line, fault.column, fault.message.as_str())).collect();
+    let again = format!("prefix-set `long` is already on line {}", line("long", 0));
+    assert_eq!(
+        found.iter().map(|(line, column, _)| (*line, *column)).collect::<Vec<_>>(),
+        [(line("/33", 0), 3), (line("/33", 0), 18), (line("long", 1), 8), (line("lvel", 0), 1)],
+        "{found:?}"
+    );
+    assert!(found[0].2.contains("10.0.0.0/33") && found[1].2.contains("10.0.0.0/x"), "{found:?}");
+    assert_eq!(found[2].2, again);
+    let unclosed = text.replacen("[log]", "[log", 1);
+    assert_eq!(faults(&unclosed).first().map(|fault| fault.line), Some(line("[log]", 0)));
+    let right = parse(&[ROUTER, &set("")].concat(), "router.toml").expect("no errors");
+    assert_eq!(right.policy.prefix_sets[0].prefixes.len(), 2000);
+    assert_eq!(holdfast_config::line_of(&text, "log.lvel"), Some(line("lvel", 0)));
+}
+
+#[test]
 fn syntax_errors_come_first_and_all_of_them() {
     let faults = faults("[router]\nid = \nasn = 65001\nasn = 2\n[bgp]\npasive = 1 2\n");
     let lines: Vec<_> = faults.iter().map(|fault| fault.line).collect();

@@ -151,10 +151,7 @@ impl Library {
     /// # Errors
     /// Whatever is wrong with it: nothing is taken on trust.
     pub fn receive(text: &str, generation: u32) -> Result<Self, ReceiveError> {
-        if text.len() > MAX_TEXT {
-            return Err(ReceiveError::TooLong(text.len()));
-        }
-        Self::compile(&serde_json::from_str(text)?, generation).map_err(ReceiveError::Wrong)
+        Self::compile(&PolicySource::receive(text)?, generation).map_err(ReceiveError::Wrong)
     }
 
     /// Compiles all policies of a source. `generation` becomes part of every [`ProgramId`]; count it up
@@ -191,6 +188,19 @@ impl Library {
     /// The program of a policy, built-in ones included.
     pub fn get(&self, name: &str) -> Option<&Program> {
         self.0.get(name)
+    }
+}
+
+impl PolicySource {
+    /// Reads what another process has sent, as JSON.
+    ///
+    /// # Errors
+    /// It is too long, or no source. Whether it is right is for [`Library::compile`] to say.
+    pub fn receive(text: &str) -> Result<Self, ReceiveError> {
+        if text.len() > MAX_TEXT {
+            return Err(ReceiveError::TooLong(text.len()));
+        }
+        Ok(serde_json::from_str(text)?)
     }
 }
 

@@ -28,6 +28,7 @@ mod community;
 mod compile;
 mod edits;
 mod path;
+mod prefix_ranges;
 mod prefix_set;
 mod program;
 mod regex;
@@ -54,6 +55,7 @@ pub use compile::{
 };
 pub use edits::{Edits, ListEdit, MedEdit, NextHopEdit, Prepend, PrependAs};
 pub use path::{ParsePathPatternError, PathPattern};
+pub use prefix_ranges::PrefixRanges;
 pub use prefix_set::{ParsePrefixRangeError, PrefixRange};
 pub use program::{Program, ProgramId, TermRef, Verdict};
 pub use regex::{ParseRegexError, Regex};

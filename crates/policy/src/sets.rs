@@ -36,7 +36,7 @@ impl<'a> Sets<'a> {
     }
 
     pub(crate) fn prefixes(&mut self, names: &'a [String]) -> Result<Arc<PrefixMatcher>, Problem> {
-        let make = |sets: &[&PrefixSet]| sets.iter().flat_map(|set| &set.prefixes).copied().collect();
+        let make = |sets: &[&PrefixSet]| sets.iter().flat_map(|set| &set.prefixes).collect();
         self.prefixes.compile(names, &mut self.entries, |set| set.prefixes.len(), make)
     }
 

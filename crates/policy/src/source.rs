@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AsnRange, Community, CommunityPattern, NextHopEdit, Origin, PathPattern, PathSecurity, PathValidity,
-    PrefixRange, Prepend, Protocol, Regex, Validity,
+    PrefixRange, PrefixRanges, Prepend, Protocol, Regex, Validity,
 };
 
 /// The name of the built-in policy that lets everything pass unchanged.
@@ -67,7 +67,7 @@ pub struct PrefixSet {
     /// Unique among prefix sets.
     pub name: String,
     /// In any order; overlaps are no fault.
-    pub prefixes: Vec<PrefixRange>,
+    pub prefixes: PrefixRanges,
 }
 
 /// Communities of all kinds under a name.

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use holdfast_policy::{
     ACCEPT_ALL, Action, AsPathSet, Community, CommunityPattern, CommunitySet, Condition, Last, Library,
-    MedAction, NextHopEdit, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixSet, Prepend,
-    PrependAs, REJECT_ALL, Regex, Replacement, Term,
+    MedAction, NextHopEdit, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixRanges, PrefixSet,
+    Prepend, PrependAs, REJECT_ALL, Regex, Replacement, Term,
 };
 use holdfast_types::Asn;
 
@@ -38,7 +38,12 @@ pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>, Names<'a
         policies: Names::new(report, "policy").built_in([ACCEPT_ALL, REJECT_ALL]),
     };
     let prefix_sets = sets(root, "prefix-set", "[[prefix-set]]", &mut known.prefix_sets, |section| {
-        entries::<PrefixRange>(section, "prefixes", &[])
+        let mut prefixes = PrefixRanges::default();
+        if section.each::<PrefixRange>("prefixes", |range| prefixes.push(range)).is_none() {
+            misses_entries::<PrefixRange>(section, "prefixes");
+        }
+        prefixes.shrink();
+        prefixes
     });
     let community_sets =
         sets(root, "community-set", "[[community-set]]", &mut known.community_sets, |section| {
@@ -107,10 +112,14 @@ fn entries<T: Value>(section: &Section<'_>, key: &'static str, others: &[&'stati
     // Every key is asked for, so that each is known.
     let others = others.iter().filter(|other| section.has(other)).count();
     if list.is_none() && others == 0 {
-        let problem = Problem::new(format!("{} needs `{key}`", section.name));
-        section.report.add(&section.span, problem.expected(format!("a list of {}", T::EXPECTED)));
+        misses_entries::<T>(section, key);
     }
     list.unwrap_or_default()
+}
+
+fn misses_entries<T: Value>(section: &Section<'_>, key: &str) {
+    let problem = Problem::new(format!("{} needs `{key}`", section.name));
+    section.report.add(&section.span, problem.expected(format!("a list of {}", T::EXPECTED)));
 }
 
 fn values<T>(list: Vec<At<T>>) -> Vec<T> {

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use holdfast_policy::{
     Action, AsPathSet, Community, CommunitySet, Condition, Edits, Last, Library, MAX_DEPTH, MAX_ENTRIES,
     MAX_NEGATIONS, MAX_STEPS, MedAction, MedEdit, NextHopEdit, Origin, Outcome, PathElement, PathSecurity,
-    PathValidity, Policy, PolicySource, PrefixSet, Prepend, PrependAs, Problem, Program, Protocol,
-    ReceiveError, Replacement, Route, SetKind, Term, Validity, Verdict,
+    PathValidity, Policy, PolicySource, PrefixRanges, PrefixSet, Prepend, PrependAs, Problem, Program,
+    Protocol, ReceiveError, Replacement, Route, SetKind, Term, Validity, Verdict,
 };
 use holdfast_types::{Asn, Prefix};
 
@@ -107,6 +107,10 @@ fn all<T: std::str::FromStr<Err: std::fmt::Debug>>(texts: &[&str]) -> Vec<T> {
     texts.iter().map(|text| text.parse().expect("well formed")).collect()
 }
 
+fn ranges(texts: &[&str]) -> PrefixRanges {
+    all(texts).into_iter().collect()
+}
+
 fn term(name: &str, from: Vec<Condition>, then: Vec<Action>, outcome: Outcome) -> Term {
     Term { name: name.into(), from, then, outcome }
 }
@@ -114,8 +118,8 @@ fn term(name: &str, from: Vec<Condition>, then: Vec<Action>, outcome: Outcome) -
 fn source(terms: Vec<Term>) -> PolicySource {
     PolicySource {
         prefix_sets: vec![
-            PrefixSet { name: "ten".into(), prefixes: all(&["10.0.0.0/8 le 24"]) },
-            PrefixSet { name: "six".into(), prefixes: all(&["2001:db8::/32"]) },
+            PrefixSet { name: "ten".into(), prefixes: ranges(&["10.0.0.0/8 le 24"]) },
+            PrefixSet { name: "six".into(), prefixes: ranges(&["2001:db8::/32"]) },
         ],
         community_sets: vec![CommunitySet {
             name: "hundred".into(),
@@ -387,7 +391,7 @@ fn programs_are_equal_when_they_decide_by_the_same_rules() {
     assert_eq!(again.get("p"), Some(&first));
     assert_ne!(program(terms("six")), first);
     let mut changed = source(terms("ten"));
-    changed.prefix_sets[0].prefixes = all(&["10.0.0.0/8"]);
+    changed.prefix_sets[0].prefixes = ranges(&["10.0.0.0/8"]);
     assert_ne!(Library::compile(&changed, 8).expect("compiles").get("p"), Some(&first));
 }
 
@@ -553,7 +557,8 @@ fn negations_and_entries_are_bounded() {
         vec![],
         Outcome::Accept,
     )]);
-    large.prefix_sets[0].prefixes = vec!["10.0.0.0/8".parse().expect("a prefix"); MAX_ENTRIES / 2];
+    large.prefix_sets[0].prefixes =
+        std::iter::repeat_n("10.0.0.0/8".parse().expect("a prefix"), MAX_ENTRIES / 2).collect();
     assert_eq!(problems(&large), [("p t".into(), Problem::TooManyEntries)]);
 }
 
