@@ -11,5 +11,6 @@ fn main() -> anyhow::Result<()> {
         .external("finder.v1", "::holdfast_xrl::finder_api::v1")
         .external("component.v1", "::holdfast_xrl::component::v1")
         .shared(".prepare.v1.Part.configuration")
+        .shared(".bgp.v1.PrefixSet.entries")
         .compile_all()
 }

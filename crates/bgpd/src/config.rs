@@ -1,6 +1,7 @@
 //! What the manager sends, as checked values.
 
 pub(crate) mod before;
+mod policies;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -14,10 +15,11 @@ use holdfast_bgp_session as session;
 use holdfast_bgp_wire::{OrfEntry, update::AsSets};
 use holdfast_config::schema::{self, LimitAction, Peer, PeerAsn, PrefixLimit, Remote};
 use holdfast_damping::Parameters;
-use holdfast_policy::{Library, PolicySource, PrefixRange, Program};
+use holdfast_policy::{Library, PrefixRange, Program};
 use holdfast_types::{Asn, HashKey, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
+pub(crate) use self::policies::Policies;
 use crate::location::Location;
 
 /// Peers and ranges of one configuration. The pipeline numbers peers with 16 bits; the rest is for those of ranges.
@@ -148,33 +150,8 @@ pub(crate) struct Peers {
     pub(crate) refit: HashSet<String>,
 }
 
-/// The policies of the last message, compiled.
-#[derive(Debug, Default)]
-pub(crate) struct Policies {
-    source: String,
-    library: Option<Library>,
-    generation: u32,
-}
-
-impl Policies {
-    /// Checks a message that may come; the policies that it brings, if they are others than now.
-    pub(crate) fn prepare(&self, mut message: api::Configuration) -> Result<Option<Self>, XrlError> {
-        let next = self.next(std::mem::take(&mut message.policies))?;
-        let library = next.as_ref().unwrap_or(self).library.as_ref();
-        let library = library.ok_or_else(|| XrlError::internal("no policies"))?;
-        Configuration::read_with(message, library)?;
-        Ok(next)
-    }
-}
-
 impl Configuration {
-    /// Reads a message of the manager. Programs that `compiled` has from the message before are taken from there.
-    pub(crate) fn read(mut message: api::Configuration, compiled: &mut Policies) -> Result<Self, XrlError> {
-        let policies = compiled.read(std::mem::take(&mut message.policies))?;
-        Self::read_with(message, policies)
-    }
-
-    /// The same with its policies.
+    /// Reads a message of the manager with its policies.
     fn read_with(message: api::Configuration, policies: &Library) -> Result<Self, XrlError> {
         if message.peers.len() > MOST_CONFIGURED {
             let text = format!("{} peers are configured, more than {MOST_CONFIGURED}", message.peers.len());
@@ -478,55 +455,6 @@ fn damping(message: &api::Damping) -> Result<Parameters, XrlError> {
     Ok(parameters)
 }
 
-impl Policies {
-    /// A policy, with the source of all.
-    pub(crate) fn get(&self, name: &str) -> Result<(Program, PolicySource), XrlError> {
-        let program = self.library.as_ref().and_then(|library| library.get(name)).cloned();
-        let program = program.ok_or_else(|| XrlError::not_found(format!("there is no policy `{name}`")))?;
-        let source = match self.source.as_str() {
-            "" => PolicySource::default(),
-            json => serde_json::from_str(json).map_err(|error| XrlError::internal(error.to_string()))?,
-        };
-        Ok((program, source))
-    }
-
-    fn read(&mut self, json: String) -> Result<&Library, XrlError> {
-        if let Some(next) = self.next(json)? {
-            *self = next;
-        }
-        self.library.as_ref().ok_or_else(|| XrlError::internal("no policies"))
-    }
-
-    /// Those of another source, compiled; `None`: it is the same.
-    fn next(&self, json: String) -> Result<Option<Self>, XrlError> {
-        if self.library.is_some() && self.source == json {
-            return Ok(None);
-        }
-        let generation = self.generation + 1;
-        let library = compile(&json, generation)?;
-        let library = match &self.library {
-            Some(before) => library.keeping(before),
-            None => library,
-        };
-        Ok(Some(Self { source: json, library: Some(library), generation }))
-    }
-
-    /// Takes what was compiled for a message that may come, if that has come, and nothing else since.
-    pub(crate) fn take(&mut self, prepared: Self, message: &api::Configuration) {
-        if prepared.source == message.policies && prepared.generation == self.generation + 1 {
-            *self = prepared;
-        }
-    }
-}
-
-fn compile(json: &str, generation: u32) -> Result<Library, XrlError> {
-    match json {
-        "" => Ok(Library::default()),
-        json => Library::receive(json, generation),
-    }
-    .map_err(|error| XrlError::invalid_argument(error.to_string()))
-}
-
 fn bad(what: &str, value: &str) -> XrlError {
     XrlError::invalid_argument(format!("{what}: {value:?} makes no sense"))
 }
@@ -551,7 +479,7 @@ mod tests {
     fn an_older_manager_has_signatures_kept_as_by_default() {
         let read = |signing| {
             let message = api::Configuration { router_id: 1, signing, ..api::Configuration::default() };
-            Configuration::read(message, &mut Policies::default()).expect("a configuration").signing
+            Policies::default().read_at_once(message, None).expect("a configuration").0.signing
         };
         assert_eq!(read(None), Signing { kept: 1_000_000, rate: 1000 });
         let told = |kept_signatures, rate| read(Some(api::Signing { kept_signatures, rate }));
@@ -561,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_session_ends_where_the_manager_says_so() {
-        let policies = compile("", 1).expect("no policies");
+        let policies = Library::default();
         let old = api::Peer { address: vec![10, 0, 0, 2], hold_time: 90, ..api::Peer::default() };
         let source = before::peer(&old).expect("a peer");
         let told = |session: &str, seconds| {
@@ -591,7 +519,7 @@ mod tests {
             ..api::Configuration::default()
         });
         let settings = settings.expect("settings");
-        let policies = compile("", 1).expect("no policies");
+        let policies = Library::default();
         let peer = |asn, asns: &[u32]| {
             let range = |&asn: &u32| api::AsnRange { first: asn, last: asn };
             let asns = asns.iter().map(range).collect();

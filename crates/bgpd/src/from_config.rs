@@ -9,12 +9,17 @@ use holdfast_config::{
     session,
     whereabouts::peers,
 };
+use holdfast_policy::{PolicySource, PrefixSet};
 use holdfast_process::{ConfigReader, ConfigureRequest, Refit, seconds};
 use holdfast_types::{Asn, Prefix, RouterId};
 use holdfast_xrl::XrlError;
 
 /// How long routes that an earlier `bgp` left wait for its peers to come back and send theirs.
 const SYNC_LIMIT_SECONDS: u32 = 120;
+
+/// Prefix sets with more entries together travel beside the policies: in JSON they would be longer than what a `bgp` of an
+/// earlier build takes, which does not know the other form.
+const MOST_IN_JSON: usize = 1_400_000;
 
 pub(crate) const READER: ConfigReader = ConfigReader {
     is_wanted: |config| config.bgp.is_some(),
@@ -79,6 +84,7 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
     let networks = table.map_or(&bgp.networks, |vrf| &vrf.networks);
     let aggregates = bgp.aggregates.iter().filter(|_| table.is_none());
     let redistribute = bgp.redistribute.iter().filter(|wanted| is_in(wanted.vrf.as_ref(), table));
+    let (policies, prefix_sets) = policies(config)?;
     Ok(api::Configuration {
         router_id: config.router.id.bits(),
         asn: config.router.asn.0,
@@ -88,7 +94,8 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
         peers: config.peers(table).map(|peer| self::peer(peer, config)).collect::<Result<_, _>>()?,
         networks: networks.iter().map(network).collect(),
         aggregates: aggregates.map(aggregate).collect(),
-        policies: holdfast_process::policies(config)?,
+        policies,
+        prefix_sets,
         ebgp_distance: config.rib.distance.ebgp.into(),
         ibgp_distance: config.rib.distance.ibgp.into(),
         sync_seconds: SYNC_LIMIT_SECONDS,
@@ -124,6 +131,24 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
         // `transport` listens.
         listen: Vec::new(),
     })
+}
+
+/// The policies, and the prefix sets that travel beside them.
+fn policies(config: &Config) -> Result<(String, Vec<api::PrefixSet>), XrlError> {
+    let PolicySource { prefix_sets, community_sets, as_path_sets, policies } = &config.policy;
+    if prefix_sets.iter().map(|set| set.prefixes.len()).sum::<usize>() <= MOST_IN_JSON {
+        return Ok((holdfast_process::policies(config)?, Vec::new()));
+    }
+    let (community_sets, as_path_sets, policies) =
+        (community_sets.clone(), as_path_sets.clone(), policies.clone());
+    let others = PolicySource { prefix_sets: Vec::new(), community_sets, as_path_sets, policies };
+    let json = serde_json::to_string(&others)
+        .map_err(|error| XrlError::internal(format!("writing the policies: {error}")))?;
+    let set = |set: &PrefixSet| api::PrefixSet {
+        name: set.name.clone(),
+        entries: set.prefixes.octets().to_vec().into(),
+    };
+    Ok((json, prefix_sets.iter().map(set).collect()))
 }
 
 fn aggregate(wanted: &Aggregate) -> api::Aggregate {

@@ -478,10 +478,11 @@ impl Prepare for Judge {
         let mut kept = None;
         for part in parts {
             let message = preparation::read::<BgpClient>(&part.configuration)?;
-            let policies = self.0.policies.borrow().prepare(message)?;
+            let now = self.0.policies.borrow().clone();
+            let (_, policies) = now.clone().read(message, None).await?;
             // Those of a VRF that is yet to come are for its own server.
             if part.vrf == self.0.surroundings.vrf().unwrap_or_default() {
-                kept = policies;
+                kept = Some(policies).filter(|policies| policies.differ_from(&now));
             }
         }
         Ok(kept)
@@ -501,11 +502,10 @@ impl BgpServer for Server {
         request: api::Configuration,
     ) -> Result<ConfigureReply, XrlError> {
         let is_checked = request.consistency_check;
-        if let Some(prepared) = self.prepared.take().flatten() {
-            self.policies.borrow_mut().take(prepared, &request);
-        }
-        let mut configuration = Configuration::read(request, &mut self.policies.borrow_mut())?;
         let _turn = self.configuring.lock().await;
+        let (now, prepared) = (self.policies.borrow().clone(), self.prepared.take().flatten());
+        let (mut configuration, policies) = now.read(request, prepared).await?;
+        self.policies.replace(policies);
         let vrfs = std::mem::take(&mut configuration.vrfs);
         let span = self.surroundings.span.clone();
         let mut ended = self.take_configuration(configuration).instrument(span).await?;

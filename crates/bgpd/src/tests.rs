@@ -92,7 +92,7 @@ fn configuration() -> Configuration {
         peers: vec![peer("peer", [10, 0, 0, 2], 65_001, 0), peer("guests", [10, 0, 1, 0], 0, 24)],
         ..Default::default()
     };
-    Configuration::read(message, &mut Policies::default()).expect("a configuration that makes sense")
+    Policies::default().read_at_once(message, None).expect("a configuration that makes sense").0
 }
 
 /// Memory for stopped peers, with nobody in it.
@@ -906,7 +906,7 @@ fn as_told(source: &Peer) -> Neighbor {
         ..Default::default()
     };
     let message = api::Configuration { router_id: 0x0a00_0001, peers: vec![peer], ..Default::default() };
-    let read = Configuration::read(message, &mut Policies::default()).expect("a configuration");
+    let (read, _) = Policies::default().read_at_once(message, None).expect("a configuration");
     read.peers.neighbors[0].clone()
 }
 

@@ -8,7 +8,7 @@ use holdfast_types::Asn;
 
 use super::process::{Scene, configuration, run, until};
 use crate::{
-    config::{Configuration, Peers, Policies},
+    config::{Peers, Policies},
     custody::FdStore,
     kept_signatures::{KeptSignatures, open},
 };
@@ -17,8 +17,8 @@ use crate::{
 const MOST: usize = 1000;
 
 fn peers(send: bool) -> Peers {
-    let read = Configuration::read(configuration("a", 65_001, &[]), &mut Policies::default());
-    let mut peers = read.expect("a configuration").peers;
+    let read = Policies::default().read_at_once(configuration("a", 65_001, &[]), None);
+    let mut peers = read.expect("a configuration").0.peers;
     peers.neighbors[0].source.bgpsec.send = send;
     peers
 }
