@@ -5,11 +5,10 @@
 //! processes are told. Something pending counts only while the file says what it is about: an editor's change makes it void.
 
 use std::{
-    fs,
-    hash::Hasher,
-    io,
+    fs, io,
     path::PathBuf,
     rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -19,13 +18,12 @@ use holdfast_api::manager::v1::{
 use holdfast_process::spawn_task;
 use holdfast_sys::file;
 use holdfast_xrl::XrlError;
-use siphasher::sip::SipHasher13;
 use tracing::{info, warn};
 
 use crate::{
     apart::apart,
-    file::Prepared,
-    history::{History, Pending, Version},
+    file::{Prepared, base},
+    history::{Entry, History, Pending, Version},
     manager::Manager,
     reload::{Asking, Candidate, replace},
 };
@@ -45,13 +43,6 @@ struct Change {
     /// In which time it has to be confirmed.
     confirm: Option<Duration>,
     asking: Asking,
-}
-
-/// Names a text. The same in every build.
-pub(crate) fn base(text: &str) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(text.as_bytes());
-    hasher.finish()
 }
 
 fn now() -> u64 {
@@ -89,21 +80,21 @@ pub(crate) fn show(manager: &Manager) -> ConfigurationReply {
 /// What waits to be confirmed, if it is what runs.
 fn valid_pending(manager: &Manager, history: &History) -> Option<Pending> {
     let pending = history.pending()?;
-    let version = history.version(pending.version).ok()?;
-    (version.text == **manager.text.borrow()).then_some(pending)
+    let version = history.entry(pending.version).ok()?;
+    (version.base() == base(&manager.text.borrow())).then_some(pending)
 }
 
 /// The versions that are kept, newest first.
 pub(crate) fn history(manager: &Manager) -> Result<HistoryReply, XrlError> {
     let history = manager.history()?;
     let numbers = history.numbers().map_err(|error| XrlError::internal(error.to_string()))?;
-    let running = manager.text.borrow();
+    let running = base(&manager.text.borrow());
     let mut current_is_known = false;
     let mut versions = Vec::new();
-    for version in numbers.iter().rev().filter_map(|number| history.version(*number).ok()) {
-        let current = !current_is_known && *version.text == **running;
+    for version in numbers.iter().rev().filter_map(|number| history.entry(*number).ok()) {
+        let current = !current_is_known && version.base() == running;
         current_is_known |= current;
-        let Version { number, time, uid, comment, .. } = version;
+        let Entry { number, time, uid, comment, .. } = version;
         versions.push(api::Version { number, time, uid, comment, current });
     }
     Ok(HistoryReply { versions })
@@ -113,7 +104,7 @@ pub(crate) fn history(manager: &Manager) -> Result<HistoryReply, XrlError> {
 pub(crate) fn version(manager: &Manager, number: u64) -> Result<ConfigurationReply, XrlError> {
     let found = manager.history()?.version(number);
     let text = found.map_err(|_| XrlError::not_found(format!("there is no version {number}")))?.text;
-    Ok(ConfigurationReply { base: base(&text), text, ..ConfigurationReply::default() })
+    Ok(ConfigurationReply { base: base(&text), text: text.to_string(), ..ConfigurationReply::default() })
 }
 
 /// A commit by an operator.
@@ -160,9 +151,9 @@ fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
 
 /// Applies a change; the caller has the turn.
 async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, XrlError> {
-    let running = Rc::clone(&manager.text.borrow());
+    let running = Arc::clone(&manager.text.borrow());
     let Change { candidate, uid, comment, confirm, asking } = change;
-    if candidate.text == *running && confirm.is_none() {
+    if candidate.text == running && confirm.is_none() {
         let pending = manager.history()?.pending();
         return match pending {
             Some(_) => settle(manager).map(|()| CommitReply::default()),
@@ -171,9 +162,9 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
     }
     let (file, history) = (manager.real_file()?, manager.history()?);
     let earlier = valid_pending(manager, &history);
-    let entry = Version { number: 0, time: now(), uid, comment, text: candidate.text.clone() };
+    let entry = Version { number: 0, time: now(), uid, comment, text: Arc::clone(&candidate.text) };
     let put = async || {
-        let (running, on_disk) = (running.to_string(), history.clone());
+        let (running, on_disk) = (Arc::clone(&running), history.clone());
         let write = move || write(&file, &on_disk, &running, entry, confirm, earlier);
         let written = apart(write).await?.map_err(|error| failed("writing the history", &error))?;
         let Written { number, prepared, pending } = written;
@@ -230,23 +221,23 @@ struct Written {
 fn write(
     file: &std::path::Path,
     history: &History,
-    running: &str,
+    running: &Arc<str>,
     entry: Version,
     confirm: Option<Duration>,
     earlier: Option<Pending>,
 ) -> io::Result<Written> {
-    let newest = history.newest().filter(|newest| newest.text == running);
+    let newest = history.newest_entry().filter(|newest| newest.base() == base(running));
     let before = match newest {
         Some(newest) => newest.number,
         None => {
-            let (comment, text) = ("found in the file".to_owned(), running.to_owned());
+            let (comment, text) = ("found in the file".to_owned(), Arc::clone(running));
             history.add(Version { number: 0, time: now(), uid: None, comment, text })?
         }
     };
     // What an editor has left there and nobody has reloaded is not lost.
-    let found = file::text(file).ok().filter(|found| *found != running && *found != entry.text);
+    let found = file::text(file).ok().filter(|found| **found != **running && **found != *entry.text);
     if let Some(text) = found {
-        let comment = "found in the file, did not run".to_owned();
+        let (comment, text) = ("found in the file, did not run".to_owned(), text.into());
         history.add(Version { number: 0, time: now(), uid: None, comment, text })?;
     }
     let prepared = Prepared::new(file, &entry.text)?;

@@ -3,10 +3,13 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
+    hash::Hasher,
     io::{self, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
+
+use siphasher::sip::SipHasher13;
 
 /// Rights of a file that is new: there may be keys of sessions in it.
 const MODE: u32 = 0o600;
@@ -56,6 +59,19 @@ impl Drop for Prepared {
         // It is gone after `put`.
         let _ = fs::remove_file(&self.temporary);
     }
+}
+
+/// Names a text. The same in every build.
+pub(crate) fn base(text: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// Makes a file that is there whole or not at all. Its directory is for the caller to write out.
+pub(crate) fn write_new(file: &Path, text: &str) -> io::Result<()> {
+    let prepared = Prepared::new(file, text)?;
+    fs::rename(&prepared.temporary, &prepared.file)
 }
 
 /// Replaces a file, or makes it.

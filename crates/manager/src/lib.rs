@@ -86,7 +86,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         processes,
         schema,
         config: RefCell::new(config),
-        text: RefCell::new(text.into()),
+        text: RefCell::new(text),
         seeds: Seeds::default(),
         rollback: RefCell::default(),
         file: configuration,

@@ -4,7 +4,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    rc::Rc,
     sync::Arc,
     time::Instant,
 };
@@ -33,7 +32,7 @@ pub(crate) struct Manager {
     /// What runs, or is about to.
     pub(crate) config: RefCell<Arc<Config>>,
     /// The text that says it.
-    pub(crate) text: RefCell<Rc<str>>,
+    pub(crate) text: RefCell<Arc<str>>,
     pub(crate) file: PathBuf,
     /// What keys of QUIC derive from.
     pub(crate) seeds: Seeds,

@@ -28,11 +28,13 @@ use self::{
     limits::Over,
     plan::plan,
 };
-use crate::{apart::apart, manager::Manager, read};
+use crate::{apart::apart, file::base, manager::Manager, read};
 
 /// A text that has been read, and is to become the configuration.
 pub(crate) struct Candidate {
-    pub(crate) text: String,
+    pub(crate) text: Arc<str>,
+    /// Names the text.
+    pub(crate) base: u64,
     pub(crate) config: Arc<Config>,
     /// Another router has it already.
     pub(crate) is_shared: bool,
@@ -44,15 +46,17 @@ impl Candidate {
     /// # Errors
     /// `InvalidArgument` with all that is wrong with it.
     pub(crate) async fn parse(
-        text: String,
+        text: impl Into<Arc<str>>,
         name: &str,
         file: &Path,
         schema: Schema,
     ) -> Result<Self, XrlError> {
-        let (name, file) = (name.to_owned(), file.to_owned());
-        let (config, text) = apart(move || (read::parse(&text, &name, &file, schema), text)).await?;
+        let (name, file, text) = (name.to_owned(), file.to_owned(), text.into());
+        let read = Arc::clone(&text);
+        let read = apart(move || (base(&read), read::parse(&read, &name, &file, schema)));
+        let (base, config) = read.await?;
         let config = Arc::new(config.map_err(XrlError::invalid_argument)?);
-        Ok(Self { config, text, is_shared: false })
+        Ok(Self { config, text, base, is_shared: false })
     }
 
     /// Reads a file.
@@ -60,7 +64,9 @@ impl Candidate {
     /// # Errors
     /// As for [`Self::parse`].
     pub(crate) async fn read(file: &Path, schema: Schema) -> Result<Self, XrlError> {
-        let text = read::read_text(file).map_err(XrlError::invalid_argument)?;
+        let path = file.to_owned();
+        let text = apart(move || read::read_text(&path).map(Arc::<str>::from)).await?;
+        let text = text.map_err(XrlError::invalid_argument)?;
         Self::parse(text, &file.display().to_string(), file, schema).await
     }
 }

@@ -90,14 +90,14 @@ pub(crate) async fn replace<T>(
 
 impl Change<'_> {
     /// From here on it is the configuration: whoever is born is told the new one.
-    fn take(&self, text: String, refit: Refit) {
+    fn take(&self, text: Arc<str>, refit: Refit) {
         let Self { manager, old, new } = self;
         if old.notes() != new.notes() {
             read::note(new);
         }
         manager.refit.borrow_mut().extend(refit);
         manager.config.replace(Arc::clone(new));
-        manager.text.replace(text.into());
+        manager.text.replace(text);
         manager.sharing.may_differ();
     }
 

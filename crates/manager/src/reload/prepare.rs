@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::{Candidate, messages::Messages};
-use crate::{apart::apart, birth::MANAGER, commit::base, manager::Manager};
+use crate::{apart::apart, birth::MANAGER, manager::Manager};
 
 /// A process answers within this time, and a second more for each [`OCTETS_A_SECOND`] that it has to read.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -93,7 +93,7 @@ pub(super) async fn prepare(
     messages: [&Messages; 2],
     asking: &Asking,
 ) -> Result<Prepared, XrlError> {
-    let mut prepared = Prepared { id: base(&candidate.text), asked: Vec::new(), left_out: BTreeSet::new() };
+    let mut prepared = Prepared { id: candidate.base, asked: Vec::new(), left_out: BTreeSet::new() };
     let patience = match asking {
         Asking::Everybody { .. } => ANSWER,
         Asking::WhoAnswers | Asking::Regardless => ANSWER_SOON,
@@ -130,7 +130,7 @@ pub(super) async fn prepare(
     if refusals.is_empty() {
         return Ok(prepared);
     }
-    let (file, text) = (manager.file.display().to_string(), Arc::<str>::from(&*candidate.text));
+    let (file, text) = (manager.file.display().to_string(), Arc::clone(&candidate.text));
     Err(XrlError::failed_precondition(apart(move || wording(&refusals, &file, &text)).await?))
 }
 

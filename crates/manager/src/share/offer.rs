@@ -1,6 +1,6 @@
 //! Whether a configuration may take effect.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use holdfast_api::shared::v1::{Configuration, OfferRequest, SharedClient};
 use holdfast_process::Reads;
@@ -26,14 +26,14 @@ impl Manager {
 
     /// What is told of the configuration that runs.
     pub(super) async fn own(&self) -> Result<Configuration, XrlError> {
-        let (text, config) = (Rc::clone(&self.text.borrow()), self.config());
+        let (text, config) = (Arc::clone(&self.text.borrow()), self.config());
         if let Some(own) = &*self.sharing.own.borrow()
-            && Rc::ptr_eq(&own.text, &text)
+            && Arc::ptr_eq(&own.text, &text)
             && Arc::ptr_eq(&own.config, &config)
         {
             return Ok(own.message.clone());
         }
-        let (copy, read) = (text.to_string(), Arc::clone(&config));
+        let (copy, read) = (Arc::clone(&text), Arc::clone(&config));
         let serial = self.sharing.next_serial();
         let message = apart(move || message(&copy, &read, serial)).await??;
         self.sharing.own.replace(Some(Own { text, config, message: message.clone() }));
@@ -53,7 +53,7 @@ pub(crate) async fn offer(manager: &Manager, candidate: &Candidate) -> Result<Ve
     if names.is_empty() {
         return Ok(notes);
     }
-    let (text, config, runs) = (candidate.text.clone(), Arc::clone(&candidate.config), manager.config());
+    let (text, config, runs) = (Arc::clone(&candidate.text), Arc::clone(&candidate.config), manager.config());
     let serial = manager.sharing.next_serial();
     // By one key: another one makes another number of the same.
     let made = apart(move || Ok::<_, XrlError>((number(&text, &runs)?, message(&text, &config, serial)?)));

@@ -2,6 +2,7 @@
 
 use std::{
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Refused {
     serial: u64,
     /// What ran here.
-    text: Rc<str>,
+    text: Arc<str>,
     at: Instant,
 }
 
@@ -65,7 +66,7 @@ async fn turn(
         manager.sharing.said.set(Some((pid, own.number)));
     }
     let still = |refused: &Refused| {
-        refused.at.elapsed() < PATIENCE && Rc::ptr_eq(&refused.text, &manager.text.borrow())
+        refused.at.elapsed() < PATIENCE && Arc::ptr_eq(&refused.text, &manager.text.borrow())
     };
     *refused = refused.take().filter(still);
     let request = NextRequest { refused: refused.as_ref().map_or(0, |refused| refused.serial) };
@@ -86,7 +87,7 @@ async fn turn(
                 event = "configuration-not-taken",
                 "the configuration of the router with the sessions cannot be taken here: {why}"
             );
-            let text = Rc::clone(&manager.text.borrow());
+            let text = Arc::clone(&manager.text.borrow());
             *refused = Some(Refused { serial: theirs.serial, text, at: Instant::now() });
         }
     }
@@ -101,7 +102,7 @@ async fn take(manager: &Rc<Manager>, theirs: &Configuration) -> Result<(), Strin
         return Err("it is older than one that was here before".to_owned());
     }
     let serial = theirs.serial;
-    let (own, theirs) = (manager.text.borrow().to_string(), theirs.clone());
+    let (own, theirs) = (Arc::clone(&manager.text.borrow()), theirs.clone());
     let merged =
         apart(move || merged(&own, &theirs, &sealing)).await.map_err(|error| error.to_string())??;
     // It was opened, so whoever has the key has made it.

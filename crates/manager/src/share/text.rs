@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    rc::Rc,
     sync::Arc,
     time::SystemTime,
 };
@@ -31,7 +30,7 @@ pub(crate) struct Sharing {
 /// A message, and what it was made of.
 #[derive(Debug)]
 pub(super) struct Own {
-    pub(super) text: Rc<str>,
+    pub(super) text: Arc<str>,
     pub(super) config: Arc<Config>,
     pub(super) message: Configuration,
 }
