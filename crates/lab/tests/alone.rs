@@ -5,6 +5,7 @@ mod bfd_deaths;
 mod bfd_hostile;
 mod hostile;
 mod kills;
+mod large;
 mod members;
 mod nonstop;
 mod sandbox;
