@@ -7,6 +7,7 @@ use crate::{
     REJECT_ALL, Replacement, Term, TermRef,
     community::CommunityMatcher,
     path::PathMatcher,
+    prefix_set::PrefixMatcher,
     program::{Code, CompiledLast, CompiledTerm},
     sets::Sets,
     step::{Change, Step},
@@ -36,7 +37,14 @@ pub const MAX_TEXT: usize = 1 << 28;
 /// believed about a program that runs: it cannot loop, and what it takes is known before it runs
 /// ([`Program::steps`]).
 #[derive(Clone, Debug)]
-pub struct Library(HashMap<String, Program>);
+pub struct Library {
+    programs: HashMap<String, Program>,
+    /// What conditions on named prefix sets ask, for the next library.
+    prefixes: Matchers,
+}
+
+/// Unions of prefix sets, by the names of the sets.
+pub(crate) type Matchers = HashMap<Box<[String]>, Arc<PrefixMatcher>>;
 
 /// What is wrong with a source, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,7 +149,8 @@ impl Default for Library {
     /// The built-in policies.
     fn default() -> Self {
         let built_in = [Program::accept_all(), Program::reject_all()];
-        Self(built_in.map(|program| (program.name().to_owned(), program)).into())
+        let programs = built_in.map(|program| (program.name().to_owned(), program)).into();
+        Self { programs, prefixes: Matchers::new() }
     }
 }
 
@@ -160,34 +169,45 @@ impl Library {
     /// # Errors
     /// Everything that is wrong with the source.
     pub fn compile(source: &PolicySource, generation: u32) -> Result<Self, Vec<CompileError>> {
-        let mut compiler = Compiler::new(source);
-        let codes: Vec<_> = source.policies.iter().map(|policy| compiler.policy(policy)).collect();
-        if !compiler.errors.is_empty() {
-            return Err(compiler.errors);
-        }
-        let compiled = (2..)
-            .zip(codes.into_iter().flatten())
-            .map(|(index, code)| Program::new(ProgramId { index, generation }, code));
-        let mut library = Self::default();
-        library.0.extend(compiled.map(|program| (program.name().to_owned(), program)));
-        Ok(library)
+        Self::compile_with(Sets::new(source), source, generation)
     }
 
-    /// Takes over the programs of an earlier library that decide as those of the same name here. So what has not
-    /// changed stays one program, with its id and the verdicts cached under that.
-    #[must_use]
-    pub fn keeping(mut self, before: &Self) -> Self {
-        for (name, program) in &mut self.0 {
+    /// The same after an earlier library. The programs of that which decide as those of the same name here are taken over:
+    /// what has not changed stays one program, with its id and the verdicts cached under that, and large sets are there once.
+    ///
+    /// # Errors
+    /// As of [`Self::compile`].
+    pub fn compile_after(
+        source: &PolicySource,
+        generation: u32,
+        before: &Self,
+    ) -> Result<Self, Vec<CompileError>> {
+        let mut library = Self::compile_with(Sets::new(source).after(&before.prefixes), source, generation)?;
+        for (name, program) in &mut library.programs {
             if let Some(same) = before.get(name).filter(|same| *same == program) {
                 *program = same.clone();
             }
         }
-        self
+        Ok(library)
+    }
+
+    fn compile_with<'a>(
+        sets: Sets<'a>,
+        source: &'a PolicySource,
+        generation: u32,
+    ) -> Result<Self, Vec<CompileError>> {
+        let mut compiler = Compiler::new(source, sets);
+        let codes = compiler.codes(source)?;
+        let compiled =
+            (2..).zip(codes).map(|(index, code)| Program::new(ProgramId { index, generation }, code));
+        let mut library = Self { prefixes: compiler.sets.into_prefixes(), ..Self::default() };
+        library.programs.extend(compiled.map(|program| (program.name().to_owned(), program)));
+        Ok(library)
     }
 
     /// The program of a policy, built-in ones included.
     pub fn get(&self, name: &str) -> Option<&Program> {
-        self.0.get(name)
+        self.programs.get(name)
     }
 }
 
@@ -202,6 +222,14 @@ impl PolicySource {
         }
         Ok(serde_json::from_str(text)?)
     }
+
+    /// Whether it can be compiled. Prefix sets are looked for and counted only.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(&self) -> Result<(), Vec<CompileError>> {
+        Compiler::new(self, Sets::new(self).counted()).codes(self).map(drop)
+    }
 }
 
 struct Compiler<'a> {
@@ -215,10 +243,10 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(source: &'a PolicySource) -> Self {
+    fn new(source: &'a PolicySource, sets: Sets<'a>) -> Self {
         let mut compiler = Self {
             policies: source.policies.iter().map(|policy| (policy.name.as_str(), policy)).collect(),
-            sets: Sets::new(source),
+            sets,
             done: built_in(),
             open: Vec::new(),
             errors: Vec::new(),
@@ -245,6 +273,15 @@ impl<'a> Compiler<'a> {
     fn error(&mut self, policy: &str, term: Option<&str>, problem: Problem) {
         let (policy, term) = (policy.to_owned(), term.map(str::to_owned));
         self.errors.push(CompileError { policy, term, problem });
+    }
+
+    /// Compiles all policies, in their order.
+    fn codes(&mut self, source: &'a PolicySource) -> Result<Vec<Arc<Code>>, Vec<CompileError>> {
+        let codes: Vec<_> = source.policies.iter().map(|policy| self.policy(policy)).collect();
+        match self.errors.is_empty() {
+            true => Ok(codes.into_iter().flatten().collect()),
+            false => Err(std::mem::take(&mut self.errors)),
+        }
     }
 
     /// Compiles a policy, and before it those it asks.

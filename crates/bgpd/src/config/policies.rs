@@ -74,13 +74,13 @@ impl Policies {
         if let Some(prepared) = prepared.filter(fits) {
             return Ok(prepared);
         }
-        let library = Library::compile(&source.read()?, generation);
+        let read = source.read()?;
+        let library = match &self.0.library {
+            Some(before) => Library::compile_after(&read, generation, before),
+            None => Library::compile(&read, generation),
+        };
         let library =
             library.map_err(|wrong| XrlError::invalid_argument(ReceiveError::Wrong(wrong).to_string()))?;
-        let library = match &self.0.library {
-            Some(before) => library.keeping(before),
-            None => library,
-        };
         Ok(Self(Arc::new(Compiled { source, library: Some(library), generation })))
     }
 

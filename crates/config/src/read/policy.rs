@@ -5,9 +5,9 @@ mod condition;
 use std::net::IpAddr;
 
 use holdfast_policy::{
-    ACCEPT_ALL, Action, AsPathSet, Community, CommunityPattern, CommunitySet, Condition, Last, Library,
-    MedAction, NextHopEdit, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixRanges, PrefixSet,
-    Prepend, PrependAs, REJECT_ALL, Regex, Replacement, Term,
+    ACCEPT_ALL, Action, AsPathSet, Community, CommunityPattern, CommunitySet, Condition, Last, MedAction,
+    NextHopEdit, Outcome, PathPattern, Policy, PolicySource, PrefixRange, PrefixRanges, PrefixSet, Prepend,
+    PrependAs, REJECT_ALL, Regex, Replacement, Term,
 };
 use holdfast_types::Asn;
 
@@ -74,13 +74,13 @@ pub(super) fn read<'a>(root: &Section<'a>) -> (PolicySource, Names<'a>, Names<'a
     };
     // Every name is checked by now, with its place; what is left is how policies ask each other.
     if !report.has_problems() {
-        compile(root, &source, names.iter().flatten());
+        check(root, &source, names.iter().flatten());
     }
     (source, known.policies, known.prefix_sets)
 }
 
-fn compile<'n>(root: &Section<'_>, source: &PolicySource, mut names: impl Iterator<Item = &'n At<String>>) {
-    let Err(errors) = Library::compile(source, 0) else { return };
+fn check<'n>(root: &Section<'_>, source: &PolicySource, mut names: impl Iterator<Item = &'n At<String>>) {
+    let Err(errors) = source.check() else { return };
     let declared: Vec<_> = names.by_ref().collect();
     for error in errors {
         let place = declared.iter().find(|name| name.value == error.policy).map(|name| name.span.clone());

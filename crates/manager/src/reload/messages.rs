@@ -1,6 +1,6 @@
 //! Who has to be told what, and in which order.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use holdfast_api::socket::v1::SocketClient;
 use holdfast_config::{Config, schema::Vrf, whereabouts::site};
@@ -43,30 +43,34 @@ pub(super) fn by_turn(
     };
     let coming = differing(processes, &staying, new, refit)?.into_iter();
     let (first, then): (Messages, Messages) = coming.partition(|(_, message)| is_first(message));
-    let going = differing(processes, old, &staying, &Refit::new())?.into_iter();
-    Ok((first, going.chain(then).collect()))
+    let going = match &staying {
+        Cow::Borrowed(_) => Messages::new(),
+        Cow::Owned(staying) => differing(processes, old, staying, &Refit::new())?,
+    };
+    Ok((first, going.into_iter().chain(then).collect()))
 }
 
 /// A configuration without the VRFs that are somewhere else in the next one, and what is in them.
-fn without_those_that_move(config: &Config, next: &Config) -> Config {
+fn without_those_that_move<'c>(config: &'c Config, next: &Config) -> Cow<'c, Config> {
     let moves = |vrf: &Vrf| {
         next.vrfs.iter().any(|other| other.name == vrf.name && site(&other.place) != site(&vrf.place))
     };
     let moving: HashSet<String> =
         config.vrfs.iter().filter(|vrf| moves(vrf)).map(|vrf| vrf.name.clone()).collect();
+    if moving.is_empty() {
+        return Cow::Borrowed(config);
+    }
     let stays = |vrf: Option<&String>| vrf.is_none_or(|vrf| !moving.contains(vrf));
     let mut config = config.clone();
-    if !moving.is_empty() {
-        // The door has the next key before it is told of any certificate.
-        config.tls.clone_from(&next.tls);
-    }
+    // The door has the next key before it is told of any certificate.
+    config.tls.clone_from(&next.tls);
     config.vrfs.retain(|vrf| stays(Some(&vrf.name)));
     config.statics.retain(|route| stays(route.vrf.as_ref()));
     if let Some(bgp) = &mut config.bgp {
         bgp.peers.retain(|peer| stays(peer.vrf.as_ref()));
         bgp.redistribute.retain(|wanted| stays(wanted.vrf.as_ref()));
     }
-    config
+    Cow::Owned(config)
 }
 
 /// What has to be told, and to whom.

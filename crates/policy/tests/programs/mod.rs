@@ -393,6 +393,29 @@ fn programs_are_equal_when_they_decide_by_the_same_rules() {
     let mut changed = source(terms("ten"));
     changed.prefix_sets[0].prefixes = ranges(&["10.0.0.0/8"]);
     assert_ne!(Library::compile(&changed, 8).expect("compiles").get("p"), Some(&first));
+    // What is the same stays one program after an earlier library, what is not is another.
+    let before = Library::compile(&source(terms("ten")), 7).expect("compiles");
+    let id = |library: &Library| library.get("p").expect("a policy").id();
+    let same = Library::compile_after(&source(terms("ten")), 8, &before).expect("compiles");
+    assert_eq!(id(&same), id(&before));
+    let other = Library::compile_after(&changed, 9, &same).expect("compiles");
+    assert_eq!((id(&other).generation, other.get("p") == same.get("p")), (9, false));
+    assert_eq!(other.get("p"), Library::compile(&changed, 0).expect("compiles").get("p"));
+}
+
+#[test]
+fn a_check_finds_what_compiling_finds() {
+    let named = |set: &str| {
+        source(vec![term("t", vec![Condition::PrefixSet(vec![set.into()])], vec![], Outcome::Accept)])
+    };
+    assert_eq!(named("ten").check(), Ok(()));
+    let mut large = named("ten");
+    let range = "10.0.0.0/8".parse().expect("a prefix");
+    large.prefix_sets[0].prefixes = std::iter::repeat_n(range, MAX_ENTRIES + 1).collect();
+    for source in [named("nine"), large] {
+        let wrong = source.check().expect_err("wrong");
+        assert_eq!(Some(wrong), Library::compile(&source, 0).err());
+    }
 }
 
 #[test]
