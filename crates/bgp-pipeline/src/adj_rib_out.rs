@@ -491,7 +491,8 @@ impl<P: IpPrefix> Window<P> {
             return None;
         }
         let (hasher, _) = recipients.journal?;
-        let (named, _) = attributes::<P>(core, recipients, (judged, Side::Current), &mut self.attributes)?;
+        let (named, _) =
+            attributes::<P>(core, recipients, (judged, Side::Current), false, &mut self.attributes)?;
         let hash = hasher.hash(&self.attributes, named);
         let numbers = core.sets.numbers();
         core.sets.hashes.put(set, asked, hash, numbers);
@@ -531,7 +532,7 @@ impl<P: IpPrefix> Window<P> {
         let chain = &mut self.chains[chain as usize];
         if chain.hash.is_none() {
             let made = (chain.judged, chain.side);
-            let (named, _) = attributes::<P>(core, recipients, made, &mut self.attributes)?;
+            let (named, _) = attributes::<P>(core, recipients, made, false, &mut self.attributes)?;
             chain.hash = recipients.journal.map(|(hasher, _)| hasher.hash(&self.attributes, named));
         }
         chain.hash
@@ -696,6 +697,7 @@ impl<P: IpPrefix> Window<P> {
             side,
             judged,
             signable: signable(),
+            stays_inside: false,
             hash: None,
             first: END,
             last: END,

@@ -19,7 +19,7 @@ use crate::{
     next_hop::Gateway,
     path::{SetId, SourceId},
     sets::{Absent, Owner, SetFlags},
-    signatures::has_secure_path,
+    signatures::secure_path_value,
 };
 
 /// Why something in an UPDATE was not taken as it is.
@@ -248,7 +248,7 @@ impl Reader {
         let cut = update::cut(sections.attributes, &mut self.rest);
         self.absent = None;
         // Its canonical octets have two paths.
-        let is_signed = rules.bgpsec.is_some() && has_secure_path(Attributes(&self.rest));
+        let is_signed = rules.bgpsec.is_some() && secure_path_value(Attributes(&self.rest)).is_some();
         let repeats = |cut: Cut<'_>| is_signed && cut.repeats(sections.nlri, &rules);
         let nlri = if cut.is_some_and(repeats) { &[] } else { sections.nlri };
         let sections = Sections { nlri, ..sections };

@@ -10,7 +10,7 @@
 //!                                                                                            └─> BeforeRib ─> RIB policy
 //! ```
 
-use std::{collections::VecDeque, fmt, net::IpAddr};
+use std::{borrow::Cow, collections::VecDeque, fmt, net::IpAddr};
 
 use holdfast_bgp_wire::{
     Attributes,
@@ -19,7 +19,10 @@ use holdfast_bgp_wire::{
 };
 use holdfast_types::Asn;
 
-use crate::PeerKind;
+use crate::{
+    PeerKind,
+    signatures::{insert_secure_path, starts_inside},
+};
 
 /// Answers that were no attributes and wait to be reported; further ones are not reported one by one.
 const MOST_FAULTS: usize = 64;
@@ -214,11 +217,27 @@ fn sound(offered: &Offered<'_>, answer: &Replacement, checked: &mut Checked) -> 
         None => WireKind::Ebgp,
     };
     let rules = Rules::new(kind, AsSets::Accept);
-    let mp = update::check(&answer.attributes, attributes.next_hop().is_some(), &rules, checked);
+    // No peer may send how it is noted that a route starts in our AS.
+    let is_inside = starts_inside(offered.attributes) && starts_inside(attributes);
+    let said = match is_inside {
+        false => Cow::Borrowed(&answer.attributes),
+        true => Cow::Owned(without_secure_path(attributes)?),
+    };
+    let mp = update::check(&said, attributes.next_hop().is_some(), &rules, checked);
+    if is_inside && checked.verdict == Verdict::Ok {
+        insert_secure_path(&mut checked.canonical, &[]);
+    }
     let is_clean = checked.verdict == Verdict::Ok && checked.discarded.is_empty();
     let has = |code| attributes.get(code).is_some();
     let is_whole = has(code::ORIGIN) && has(code::AS_PATH) && mp.reach.is_none() && mp.unreach.is_none();
     (is_clean && is_whole).then(|| checked.canonical.clone())
+}
+
+/// `None` if the attributes are cut off.
+fn without_secure_path(attributes: Attributes<'_>) -> Option<Vec<u8>> {
+    let octets: usize = attributes.iter().map(|attribute| attribute.wire.len()).sum();
+    let others = attributes.iter().filter(|attribute| attribute.code != code::BGPSEC_PATH);
+    (octets == attributes.0.len()).then(|| others.flat_map(|attribute| attribute.wire).copied().collect())
 }
 
 #[cfg(test)]
@@ -283,6 +302,28 @@ mod tests {
         let Made::Replaced(made) = rewriters.ask(offered(Slot::BeforeRib, &set)) else { panic!("another") };
         assert_eq!(Attributes(&made.attributes).communities().collect::<Vec<_>>(), [1, 2]);
         assert!(matches!(rewriters.ask(offered(Slot::BeforeExport, &set)), Made::Unchanged));
+    }
+
+    #[test]
+    fn a_stage_keeps_that_a_route_starts_in_our_as_and_cannot_say_so() {
+        let mut set = AttributesBuilder { as_path: vec![], ..plain() }.build();
+        let without = set.clone();
+        insert_secure_path(&mut set, &[]);
+        for slot in Slot::ALL {
+            let made = |before: &[u8], after: &[u8]| {
+                let answer = Replacement { attributes: after.to_vec(), ..Replacement::default() };
+                let mut rewriters = Rewriters::default();
+                rewriters.add(slot, Box::new(Says(Answer::Replaced(answer))));
+                match rewriters.ask(offered(slot, before)) {
+                    Made::Replaced(made) => Some(made.attributes),
+                    Made::Unchanged | Made::Refused => None,
+                }
+            };
+            assert_eq!(made(&set, &set), Some(set.clone()));
+            assert_eq!(made(&set, &without), Some(without.clone()));
+            assert_eq!(made(&without, &set), None);
+            assert_eq!(made(&set, &[&set[..], &[0x40]].concat()), None, "cut off");
+        }
     }
 
     #[test]

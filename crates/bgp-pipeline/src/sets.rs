@@ -501,7 +501,7 @@ impl AttributeSets {
                 }
                 code::ORIGINATOR_ID => flags.add_reflection(value, identity.router_id.bits()),
                 code::CLUSTER_LIST => flags.add_reflection(value, identity.cluster_id),
-                code::BGPSEC_PATH => is_signed = true,
+                code::BGPSEC_PATH => is_signed = !value.is_empty(),
                 code::ONLY_TO_CUSTOMER => only_to_customer = number(value).map(Asn),
                 // RFC 8097 section 2: what another AS says of validity is dropped.
                 code::EXTENDED_COMMUNITIES if ingress.external => {

@@ -23,8 +23,8 @@ use crate::{
     pipeline::Session,
     signatures::{
         Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCost, SignatureCounts, SignatureJob,
-        SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, has_secure_path,
-        hops, secure_path,
+        SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, hops, secure_path,
+        secure_path_value,
     },
     stage::Stages,
     table::Table,
@@ -69,13 +69,16 @@ impl Core {
         rule.filter(|_| class.rules.is_some() && secure_path(self.sets.attributes(set)).is_some())
     }
 
-    /// The attributes of a set, without the AS_PATH that its BGPsec_PATH stands for.
+    /// The attributes of a set, without the AS_PATH that its BGPsec_PATH stands for. Of a route that starts in our AS without
+    /// the BGPsec_PATH that it has not: others want to find an AS_PATH.
     pub(crate) fn attributes_as_received(&self, set: SetId) -> Vec<u8> {
         let attributes = self.sets.attributes(set);
-        if !self.signatures.is_used || !has_secure_path(attributes) {
-            return self.sets.bytes(set).to_vec();
-        }
-        let received = attributes.iter().filter(|attribute| attribute.code != code::AS_PATH);
+        let left_out = match secure_path_value(attributes) {
+            None => return self.sets.bytes(set).to_vec(),
+            Some([]) => code::BGPSEC_PATH,
+            Some(_) => code::AS_PATH,
+        };
+        let received = attributes.iter().filter(|attribute| attribute.code != left_out);
         received.flat_map(|attribute| attribute.wire).copied().collect()
     }
 

@@ -283,4 +283,25 @@ mod tests {
         let preferred = [&again[..], &[&LOCAL_PREF]].concat();
         assert_eq!(judge(PeerKind::Ibgp, internal, code::BGPSEC_PATH, &preferred, &[]), Verdict::Ok);
     }
+    #[test]
+    fn no_path_at_all_is_not_an_empty_as_path() {
+        let head = [0x40, 1, 1, 0];
+        let (local_pref, tail) = ([0x40, 5, 4, 0, 0, 0, 100], [0xc0, 35, 4, 0, 0, 0, 9]);
+        let reach = [0x80, 14, 11, 0, 1, 1, 4, 192, 0, 2, 1, 0, 8, 10];
+        let ipv4: update::FamilySet = [Family::IPV4_UNICAST].into_iter().collect();
+        let canonical = |families, path: &[u8]| {
+            let ingress = Ingress::internal(Asn(64501));
+            let bgpsec = Some(Secured { families, ingress });
+            let rules = Rules { bgpsec, ..Rules::new(PeerKind::Ibgp, AsSets::Reject) };
+            let mut checked = Checked::default();
+            let attributes = [&head[..], path, &local_pref, &reach, &tail].concat();
+            update::check(&attributes, false, &rules, &mut checked);
+            (checked.verdict == Verdict::Ok).then_some(checked.canonical)
+        };
+        let with = |path: &[u8], mark: &[u8]| Some([&head[..], path, &local_pref, mark, &tail].concat());
+        assert_eq!(canonical(ipv4, &[]), with(&[0x40, 2, 0], &[0x80, 33, 0]));
+        assert_eq!(canonical(ipv4, &[0x40, 2, 0]), with(&[0x40, 2, 0], &[]));
+        assert_eq!(canonical(ipv4, &[0x80, 33, 0]), None, "no path is sent so");
+        assert_eq!(canonical(update::FamilySet::NONE, &[]), None, "AS_PATH is missing");
+    }
 }

@@ -291,7 +291,7 @@ pub struct Checked {
     /// MP_UNREACH_NLRI and what was discarded, and without NEXT_HOP where no NLRI needs it (RFC 4760
     /// section 3); AS_PATH and AGGREGATOR with four-octet numbers, AS4_PATH and AS4_AGGREGATOR worked
     /// into them (RFC 6793 section 4.2.3). Beside BGPsec_PATH stands the AS_PATH that it stands for (RFC 8205 section 4.4).
-    /// Else empty.
+    /// Where an internal peer has sent neither (section 4.1), both are there and empty. Else empty.
     pub canonical: Vec<u8>,
     /// What is to be done.
     pub verdict: Verdict,

@@ -10,7 +10,7 @@ use super::{
     recipients::{Recipients, Side},
 };
 use crate::{
-    PeerIndex, PeerKind,
+    PeerIndex,
     core::Core,
     export::rules::ExportDecision,
     journal::format::{self, PeerNumber},
@@ -31,6 +31,8 @@ pub(super) struct Chain {
     pub(super) judged: ExportDecision,
     /// How the set of the table came here, if its routes may be sent with signatures.
     pub(super) signable: Option<Signable>,
+    /// They start in our AS and stay there: with neither AS_PATH nor BGPsec_PATH (RFC 8205 section 4.1).
+    pub(super) stays_inside: bool,
     /// Of the attributes as sent, where that was asked for and they have no signatures.
     pub(super) hash: Option<u64>,
     /// First and last [`Stretch`] of its routes; `END` as long as it has none.
@@ -174,15 +176,11 @@ pub(super) fn attributes<P: IpPrefix>(
     core: &Core,
     recipients: &Recipients<'_>,
     (judged, side): (ExportDecision, Side),
+    stays_inside: bool,
     attributes: &mut Vec<u8>,
 ) -> Option<(ExportedNextHop, NextHop)> {
     let found = attributes_with_path::<P>(core, recipients, (judged, side), Placed::Attribute, attributes)?;
-    let export = &recipients.group(side).export;
-    // RFC 8205 section 4.1: inside our AS what starts there has neither attribute.
-    if export.kind == PeerKind::Ibgp
-        && export.signs::<P>().is_some()
-        && let Some((place, [])) = as_path(attributes)
-    {
+    if stays_inside && let Some((place, [])) = as_path(attributes) {
         attributes.drain(place);
     }
     Some(found)
@@ -250,8 +248,8 @@ pub(super) fn encode_chain<P: IpPrefix>(
     }
     let routes = announced.of(chain);
     let start = out.bytes.len();
-    let named =
-        attributes::<P>(core, recipients, (chain.judged, chain.side), bytes).and_then(|(named, next_hop)| {
+    let named = attributes::<P>(core, recipients, (chain.judged, chain.side), chain.stays_inside, bytes)
+        .and_then(|(named, next_hop)| {
             let out_bytes = &mut out.bytes;
             let sent = match (next_hop, chain.identifier) {
                 _ if nobody => Ok(0),

@@ -18,7 +18,7 @@ use crate::{
     onward::{Onward, Route, Signing, Towards, Unsigned},
     path::{Path, SetId, SourceId},
     rewrite,
-    signatures::{has_secure_path, secure_path},
+    signatures::{has_secure_path, secure_path, starts_inside},
     signing::{Had, Waiting},
 };
 
@@ -102,6 +102,6 @@ fn is_originated(core: &Core, export: &Export, (received, set): (SetId, SetId)) 
     let secured = core.classes.get(core.sets.class(received)).rules.and_then(|rules| rules.bgpsec);
     let is_internal = secured.is_some_and(|secured| secured.ingress.session == Session::Internal);
     let is_empty = |set| core.sets.attributes(set).as_path().as_bytes().is_empty();
-    is_internal && is_empty(received) && is_empty(set)
+    is_internal && starts_inside(core.sets.attributes(received)) && is_empty(set)
         || export.originates_anew(core.sets.attributes(set).as_path())
 }

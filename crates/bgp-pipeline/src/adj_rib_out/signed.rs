@@ -1,11 +1,7 @@
 //! Routes that are sent with signatures: each in an UPDATE of its own (RFC 8205 section 4.1), or put off.
 
 use holdfast_bgp_wire::{
-    Attributes, NextHop, UpdateEncoder,
-    as_path::AsPath,
-    attribute::{code, flag, push},
-    encode::AttributesTooLong,
-    nlri::Identified,
+    NextHop, UpdateEncoder, as_path::AsPath, encode::AttributesTooLong, nlri::Identified,
 };
 use holdfast_types::{IpPrefix, Prefix};
 
@@ -20,11 +16,11 @@ use super::{
 use crate::{
     core::Core,
     journal::{AttributeHasher, format},
-    onward::Onward,
+    onward::{Onward, Unsigned},
     path::SourceId,
     rewrite::export::ExportedNextHop,
     seam::StreamKey,
-    signatures::secure_path,
+    signatures::{insert_secure_path, secure_path},
     signing::{Had, Outlook, Pending, Waiter, Waiting},
 };
 
@@ -152,9 +148,11 @@ impl<P: IpPrefix> Window<P> {
         for routes in to_sign.chunk_by(|a, b| a.chain == b.chain) {
             let chain = self.chains[routes[0].chain as usize];
             match self.prepare(sending.core, sending.recipients, &chain) {
-                Some(Prepared { onward: Onward::Plain(_), .. }) | None => {
+                Some(Prepared { onward: Onward::Plain(why), .. }) => {
+                    let chain = Chain { stays_inside: why == Unsigned::Internal, ..chain };
                     self.encode_plain(sending, chain, routes.iter().map(|route| route.prefix));
                 }
+                None => self.encode_plain(sending, chain, routes.iter().map(|route| route.prefix)),
                 Some(prepared) => {
                     routes.iter().for_each(|route| self.encode_one(sending, (&chain, &prepared), route));
                 }
@@ -178,7 +176,7 @@ impl<P: IpPrefix> Window<P> {
         self.attributes.drain(place);
         if onward == Onward::Unchanged {
             let path = secure_path(core.sets.attributes(chain.judged.set))?;
-            insert_path(&mut self.attributes, path);
+            insert_secure_path(&mut self.attributes, path);
         }
         Some(Prepared { onward, named, next_hop })
     }
@@ -228,7 +226,7 @@ impl<P: IpPrefix> Window<P> {
                 if !nobody {
                     let waiter = waiter(recipients, chain, prefix);
                     match complete(signing, plan, (signed, marked), (prefix, waiter, may_ask)) {
-                        Completed::Whole(value) => insert_path(&mut self.secured, &value),
+                        Completed::Whole(value) => insert_secure_path(&mut self.secured, &value),
                         Completed::Missing { is_asked } => {
                             return self.put_off(sending, chain, route, is_asked.then_some(marked));
                         }
@@ -313,9 +311,9 @@ impl<P: IpPrefix> Window<P> {
                 let signed = secure_path(core.sets.attributes(chain.judged.set));
                 Some(plan.mark(core.signing.hasher(), signed, prefix.into()))
             }
-            Onward::Plain(_) => {
-                let judged = (chain.judged, chain.side);
-                let (named, _) = attributes::<P>(core, recipients, judged, &mut self.attributes)?;
+            Onward::Plain(why) => {
+                let (judged, is_inside) = ((chain.judged, chain.side), why == Unsigned::Internal);
+                let (named, _) = attributes::<P>(core, recipients, judged, is_inside, &mut self.attributes)?;
                 return Some(hasher.hash(&self.attributes, named));
             }
         };
@@ -335,15 +333,6 @@ fn hash(
     let hash = hasher.hash(attributes, named);
     attributes.truncate(octets);
     hash
-}
-
-/// Puts BGPsec_PATH where it belongs among attributes.
-fn insert_path(attributes: &mut Vec<u8>, value: &[u8]) {
-    let behind = Attributes(attributes).iter().take_while(|attribute| attribute.code < code::BGPSEC_PATH);
-    let at: usize = behind.map(|attribute| attribute.wire.len()).sum();
-    let mut wire = Vec::with_capacity(value.len() + 4);
-    push(&mut wire, flag::OPTIONAL, code::BGPSEC_PATH, value);
-    attributes.splice(at..at, wire);
 }
 
 fn waiter(recipients: &Recipients<'_>, chain: &Chain, prefix: Prefix) -> Option<Waiter> {

@@ -34,6 +34,7 @@ pub fn check<'a>(attributes: &'a [u8], has_nlri: bool, rules: &Rules, out: &mut 
         as4_path: None,
         as4_aggregator: None,
         secure_path: None,
+        starts_inside: false,
     };
     check.run();
     check.mp
@@ -59,7 +60,12 @@ struct Check<'a, 'r> {
     as4_aggregator: Option<&'a [u8]>,
     /// BGPsec_PATH, with where it begins.
     secure_path: Option<(Attribute<'a>, usize)>,
+    /// There is neither AS_PATH nor BGPsec_PATH, and the sender is in our AS.
+    starts_inside: bool,
 }
+
+/// BGPsec_PATH without an octet, which no peer may send.
+const STARTS_INSIDE: [u8; 3] = [flag::OPTIONAL, code::BGPSEC_PATH, 0];
 
 /// What becomes of one attribute.
 enum Treatment {
@@ -303,10 +309,12 @@ impl<'a> Check<'a, '_> {
         let is_agreed = family.is_some_and(|family| families.of(family));
         let has_as_path = self.has_seen(code::AS_PATH);
         let Some((attribute, start)) = self.secure_path else {
-            // Section 4.1: inside an AS a route of that AS has neither attribute.
+            // Section 4.1: inside an AS a route of that AS has neither attribute. With an empty AS_PATH the sender says that it
+            // has no signatures, wherever the route starts.
             let internal = matches!(self.rules.kind, PeerKind::Ibgp | PeerKind::ConfedIbgp);
             if is_agreed && internal && !has_as_path {
                 self.write_path(&[]);
+                self.starts_inside = true;
             }
             return;
         };
@@ -359,11 +367,15 @@ impl<'a> Check<'a, '_> {
         let mut kept = std::mem::take(&mut self.out.kept);
         kept.sort_unstable_by_key(|kept| kept.code);
         let as4_is_stale = !self.rules.four_octet_as && self.aggregated_by_old_speaker(&kept);
-        // It takes the place of the AS_PATH that is not there.
+        // They take the places of attributes that are not there.
         let mut as_path = std::mem::take(&mut self.out.as_path);
+        let mut secure_path: &[u8] = if self.starts_inside { &STARTS_INSIDE } else { &[] };
         for attribute in &kept {
             if attribute.code > code::AS_PATH {
                 self.out.canonical.append(&mut as_path);
+            }
+            if attribute.code > code::BGPSEC_PATH {
+                self.out.canonical.extend_from_slice(std::mem::take(&mut secure_path));
             }
             let (&Kept { code, flags, .. }, value) = (attribute, attribute.value(self.attributes));
             match code {
@@ -376,6 +388,7 @@ impl<'a> Check<'a, '_> {
             }
         }
         self.out.canonical.append(&mut as_path);
+        self.out.canonical.extend_from_slice(secure_path);
         (self.out.kept, self.out.as_path) = (kept, as_path);
     }
 

@@ -124,6 +124,10 @@ type Essence = (Vec<u8>, std::net::IpAddr, Option<Vec<(Segment, Vec<(u8, Ski, Ve
 fn essence(held: &Held) -> Essence {
     let others = Attributes(&held.attributes).iter().filter(|attribute| attribute.code != code::BGPSEC_PATH);
     let path = attribute(held, code::BGPSEC_PATH).map(|path| {
+        if path.is_empty() {
+            // It starts in our AS, and came to a peer there.
+            return Vec::new();
+        }
         let path = Path::parse(&path).expect("sound");
         let hop = |(hop, segment)| {
             let signatures = path.blocks().map(|block| {
@@ -401,7 +405,7 @@ impl World {
             let target = link(peer, self.is_other[peer]).bgpsec_sent.map(|sent| sent.target);
             let all = sink.held();
             for (to, held) in all.iter().flat_map(|(to, held)| held.iter().map(move |held| (*to, held))) {
-                let path = attribute(held, code::BGPSEC_PATH);
+                let path = attribute(held, code::BGPSEC_PATH).filter(|path| !path.is_empty());
                 assert!(
                     path.is_none_or(|path| is_good(&path, target.expect("it was agreed on"), to)),
                     "peer {peer}"
