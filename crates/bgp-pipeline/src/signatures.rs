@@ -39,6 +39,8 @@ use crate::{
 
 /// How long a valid route stays in use while what replaces it is verified.
 pub const HOLD: Duration = Duration::from_secs(2);
+/// When a state was found is counted so often a second.
+const TICKS: u32 = 16;
 
 /// A path whose signatures are to be verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,10 +106,16 @@ impl ChangedKeys {
         !self.all && self.removed.is_empty() && self.added.is_empty()
     }
 
-    /// Whether what is known of the path in the table may be otherwise now.
+    /// Whether what is known of the path in the table, or of what replaces it, may be otherwise now.
     pub(crate) fn concerns(&self, route: &SignedRoute, sets: &AttributeSets) -> bool {
+        let next = route.next.as_deref().and_then(|next| Some((next.verdict?.0, next.set)));
+        self.concerns_path((route.state(), route.set), sets)
+            || next.is_some_and(|next| self.concerns_path(next, sets))
+    }
+
+    fn concerns_path(&self, (state, set): (PathSecurity, SetId), sets: &AttributeSets) -> bool {
         let names = |keys: &BTreeSet<(Asn, Ski)>| {
-            let path = secure_path(sets.attributes(route.set));
+            let path = secure_path(sets.attributes(set));
             let path = path.and_then(|value| SecurePath::parse(value).ok());
             path.is_some_and(|path| {
                 let named = |(segment, signature): (Segment, Signature<'_>)| {
@@ -116,7 +124,7 @@ impl ChangedKeys {
                 path.blocks().any(|block| path.segments().zip(block.signatures()).any(named))
             })
         };
-        match route.state() {
+        match state {
             // It is in a queue.
             PathSecurity::Unverified => false,
             // Keys have no part in that.
@@ -135,8 +143,10 @@ pub(crate) struct SignatureTable {
     pub(crate) routes: SignedRoutes,
     pub(crate) queues: Queues,
     pub(crate) asked: UnderWay,
-    /// Routes whose valid paths are to be replaced, each with its deadline.
+    /// Routes whose paths are to be replaced, each with its deadline.
     pub(crate) held: BTreeSet<(Instant, RouteKey)>,
+    /// A path whose only change is a new signature replaces the one before at most once in so long.
+    pub(crate) pace: Duration,
     pub(crate) changed: ChangedKeys,
     /// Those that are being looked for, and up to which place.
     pub(crate) looking: Option<(ChangedKeys, usize)>,
@@ -159,6 +169,7 @@ impl SignatureTable {
             queues: Queues::default(),
             asked: UnderWay::default(),
             held: BTreeSet::new(),
+            pace: Duration::ZERO,
             changed: ChangedKeys::default(),
             looking: None,
             earlier: Vec::new(),
@@ -195,7 +206,7 @@ impl SignatureTable {
         self.routes.get(RouteKey::new(source, prefix))?.next.as_ref().map(|next| next.set)
     }
 
-    /// A path is to replace a route's as soon as there is a verdict on it; with a user.
+    /// A path is to replace a route's as soon as there is a verdict on it, or when its time has come; with a user.
     pub(crate) fn set_next(&mut self, key: RouteKey, next: Next) {
         if let Some(route) = self.routes.get_mut(key) {
             route.next = Some(Box::new(next));
@@ -203,12 +214,34 @@ impl SignatureTable {
         }
     }
 
+    /// The verdict on what is to replace a route's path is that on the path: it does so when its time has come.
+    pub(crate) fn put_off_next(
+        &mut self,
+        place: Place,
+        until: Instant,
+        verdict: (PathSecurity, Option<Fault>),
+    ) {
+        let Some(route) = self.routes.at_mut(place) else { return };
+        let key = route.key;
+        let Some(next) = &mut route.next else { return };
+        self.held.remove(&(next.until, key));
+        (next.until, next.verdict) = (until, Some(verdict));
+        self.held.insert((until, key));
+    }
+
     /// What was to replace a route's path, with its user. It is not to any more.
-    pub(crate) fn take_next(&mut self, place: Place) -> Option<SetId> {
+    pub(crate) fn take_next(&mut self, place: Place) -> Option<Next> {
         let route = self.routes.at_mut(place)?;
-        let next = route.next.take()?;
+        let next = *route.next.take()?;
         self.held.remove(&(next.until, route.key));
-        Some(next.set)
+        Some(next)
+    }
+
+    /// When a path whose only change is a new signature may replace a route's; `None`: at once.
+    pub(crate) fn paced(&self, route: &SignedRoute) -> Option<Instant> {
+        let came = self.first.filter(|_| route.at != NEVER)? + Duration::from_secs(1) * route.at / TICKS;
+        let until = came + self.pace;
+        self.now.is_some_and(|now| now < until && !self.pace.is_zero()).then_some(until)
     }
 
     /// What is known of a route from now on.
@@ -220,15 +253,17 @@ impl SignatureTable {
         fault: Option<Box<Fault>>,
     ) {
         let first = self.first;
-        let since = |at: Instant| Some(at.saturating_duration_since(first?).as_secs() as u32);
+        // Rounded up: what is paced by that does not come too early.
+        let ticks = |since: Duration| (since.as_millis() * u128::from(TICKS)).div_ceil(1000);
+        let since = |at: Instant| u32::try_from(ticks(at.saturating_duration_since(first?))).ok();
         let at = at.and_then(since).unwrap_or(NEVER);
         self.routes.change(place, |route| (route.state, route.at, route.fault) = (state, at, fault));
     }
 
-    /// When the state of a route was found, to the second.
+    /// When the state of a route was found, roughly; `None`: nothing was.
     pub(crate) fn found_at(&self, route: &SignedRoute) -> Option<Instant> {
-        let since = Duration::from_secs(route.at.into());
-        self.first.filter(|_| route.at != NEVER).map(|first| first + since)
+        let is_found = route.at != NEVER && route.state != PathSecurity::Unverified;
+        self.first.filter(|_| is_found).map(|first| first + Duration::from_secs(1) * route.at / TICKS)
     }
 
     /// Whether routes wait for their first verdicts, after the process has begun. Not for longer than [`HOLD`]: what others

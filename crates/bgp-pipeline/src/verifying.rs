@@ -9,7 +9,7 @@
 //!                    └── the same octets for the same prefix: what was known
 //! ```
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use holdfast_bgp_wire::attribute::code;
 use holdfast_bgpsec_wire::Ski;
@@ -116,7 +116,9 @@ impl Core {
             self.forget_next(key);
             return Arriving::As(state);
         }
-        if !rule.holds || route.state() != PathSecurity::Valid {
+        let waits_for_verdict = rule.holds && route.state() == PathSecurity::Valid;
+        let paced = self.signatures.paced(route).filter(|_| self.differ_in_signatures_only(route.set, set));
+        if !waits_for_verdict && paced.is_none() {
             return Arriving::As(PathSecurity::Unverified);
         }
         let next = route.next.as_deref().copied();
@@ -124,11 +126,14 @@ impl Core {
             return Arriving::Later;
         }
         let Some(now) = self.signatures.now else { return Arriving::As(PathSecurity::Unverified) };
+        let until = match waits_for_verdict {
+            // However often it is replaced meanwhile: a peer does not choose how long.
+            true => next.map_or(now + HOLD, |next| next.until.min(now + HOLD)),
+            false => paced.unwrap_or(now),
+        };
         self.forget_next(key);
         self.sets.retain(set, 1);
-        // However often it is replaced meanwhile: a peer does not choose how long.
-        let until = next.map_or(now + HOLD, |next| next.until);
-        self.signatures.set_next(key, Next { set, until });
+        self.signatures.set_next(key, Next { set, until, verdict: None });
         if let Some(route) = self.signatures.routes.get_mut(key) {
             route.is_doubted = route.work() != Work::Done;
         }
@@ -182,11 +187,23 @@ impl Core {
     fn forget_next_at(&mut self, place: Place) {
         let Some(next) = self.signatures.take_next(place) else { return };
         let route = self.signatures.routes.change(place, |route| route.work = Work::Done);
-        let is_doubted = route.is_some_and(|route| std::mem::take(&mut route.is_doubted));
-        self.sets.release(next);
-        if is_doubted {
-            self.want_verdict_at(place, Priority::Later);
+        let doubted = route.and_then(|route| std::mem::take(&mut route.is_doubted).then(|| route.state()));
+        self.sets.release(next.set);
+        match doubted {
+            None => {}
+            Some(PathSecurity::Unverified) => self.want_verdict_at(place, Priority::First),
+            Some(_) => self.want_verdict_at(place, Priority::Later),
         }
+    }
+
+    /// When what is to replace a path may do so, of which the verdict is this; `None`: at once.
+    fn put_off_until(&self, place: Place, state: PathSecurity) -> Option<Instant> {
+        let route = self.signatures.routes.at(place)?;
+        let next = route.next.as_deref()?;
+        // What is doubted of the path in the table may be otherwise than its state says.
+        let is_same = route.state() == state && !route.is_doubted;
+        let until = self.signatures.paced(route).filter(|_| is_same)?;
+        self.differ_in_signatures_only(route.set, next.set).then_some(until)
     }
 
     fn want_verdict(&mut self, key: RouteKey, priority: Priority) {
@@ -220,7 +237,8 @@ impl Core {
             let known = self.known(prefix, new.set);
             let SignatureTable { routes, now, first, .. } = &mut self.signatures;
             *first = first.or(*now);
-            let place = routes.add(key, new.set);
+            let (place, now) = (routes.add(key, new.set), *now);
+            self.signatures.judge(place, PathSecurity::Unverified, now, None);
             match known {
                 Some(Known { state, at, fault, is_doubted }) => {
                     self.signatures.judge(place, state, at, fault);
@@ -444,13 +462,23 @@ impl Pipeline {
             SignatureVerdict::Unsupported => (PathSecurity::Unsigned, None),
         };
         let is_same = route.next.is_none() && route.state() == state;
+        if let Some(until) = self.core.put_off_until(place, state) {
+            let signatures = &mut self.core.signatures;
+            signatures.routes.change(place, |route| route.work = Work::Done);
+            signatures.put_off_next(place, until, (state, fault));
+            if !is_current {
+                self.core.want_verdict(key, Priority::Later);
+            }
+            return;
+        }
+        let Some(route) = self.core.signatures.routes.at_mut(place) else { return };
         route.is_doubted = false;
         route.set = route.wanted();
-        routes.change(place, |route| route.work = Work::Done);
+        self.core.signatures.routes.change(place, |route| route.work = Work::Done);
         let next = self.core.signatures.take_next(place);
         self.core.signatures.judge(place, state, Some(now), fault.map(Box::new));
         match next {
-            Some(next) => self.replace_signed(key, next),
+            Some(next) => self.replace_signed(key, next.set),
             None if is_same => {}
             None => self.look_again(key.prefix()),
         }
@@ -458,6 +486,12 @@ impl Pipeline {
             self.core.want_verdict(key, Priority::Later);
         }
         self.trim_if_long();
+    }
+
+    /// A path whose only change is a new signature replaces the one before, and is passed on, at most once in so long; the last
+    /// one does. What is not alike otherwise, and what a verdict says, waits for nothing. 0: at once.
+    pub fn set_bgpsec_pace(&mut self, pace: Duration) {
+        self.core.signatures.pace = pace;
     }
 
     /// All jobs that are under way are lost: they are handed out again.
@@ -540,9 +574,10 @@ impl Pipeline {
                 continue;
             }
             let signatures = &mut self.core.signatures;
-            let Some(set) = signatures.take_next(place) else { continue };
+            let Some(Next { set, verdict, .. }) = signatures.take_next(place) else { continue };
             signatures.routes.change(place, |route| (route.set, route.is_doubted) = (set, false));
-            signatures.judge(place, PathSecurity::Unverified, None, None);
+            let (state, fault) = verdict.unwrap_or((PathSecurity::Unverified, None));
+            signatures.judge(place, state, signatures.now, fault.map(Box::new));
             self.replace_signed(key, set);
             self.trim_if_long();
         }
@@ -588,8 +623,9 @@ impl Pipeline {
 
     /// When [`Self::work`] or [`Self::poll_signatures`] has something to do without anything else happening.
     pub(crate) fn signatures_timeout(&self) -> Option<Instant> {
-        let held = self.core.signatures.held.first().map(|(deadline, _)| *deadline);
-        held.into_iter().chain(self.core.signatures.queues.poll_timeout()).min()
+        let signatures = &self.core.signatures;
+        let held = signatures.held.first().map(|(deadline, _)| *deadline);
+        held.into_iter().chain(signatures.queues.poll_timeout()).min()
     }
 
     /// What is known of the signatures of a peer's routes, those of its earlier session included while they are kept.

@@ -125,17 +125,21 @@ pub(crate) struct Signing {
     pub(crate) kept: usize,
     /// So many a second are made after a change of keys, at most; never 0.
     pub(crate) rate: u32,
+    /// A path of which only the signatures have changed is passed on once in so long, at most.
+    pub(crate) pace: Duration,
 }
 
 impl Signing {
     /// What a manager does not say is as the configuration has it by default.
     fn read(message: Option<api::Signing>) -> Self {
         let usual = schema::Signing::default();
+        let pace = message.and_then(|message| message.pace_seconds);
+        let pace = pace.map_or(schema::Bgp::default().bgpsec_pace, |pace| Duration::from_secs(pace.into()));
         let (kept, rate) = match message {
             Some(message) => (message.kept_signatures, message.rate.max(1)),
             None => (usual.kept_signatures, usual.signing_rate),
         };
-        Self { kept: kept as usize, rate }
+        Self { kept: kept as usize, rate, pace }
     }
 }
 
@@ -481,10 +485,13 @@ mod tests {
             let message = api::Configuration { router_id: 1, signing, ..api::Configuration::default() };
             Policies::default().read_at_once(message, None).expect("a configuration").0.signing
         };
-        assert_eq!(read(None), Signing { kept: 1_000_000, rate: 1000 });
-        let told = |kept_signatures, rate| read(Some(api::Signing { kept_signatures, rate }));
-        assert_eq!(told(0, 7), Signing { kept: 0, rate: 7 });
-        assert_eq!(told(9, 0), Signing { kept: 9, rate: 1 }, "it comes to an end");
+        let (usual, at_once) = (Duration::from_secs(5), Duration::ZERO);
+        assert_eq!(read(None), Signing { kept: 1_000_000, rate: 1000, pace: usual });
+        let told = |kept_signatures, rate, pace_seconds| {
+            read(Some(api::Signing { kept_signatures, rate, pace_seconds }))
+        };
+        assert_eq!(told(0, 7, None), Signing { kept: 0, rate: 7, pace: usual });
+        assert_eq!(told(9, 0, Some(0)), Signing { kept: 9, rate: 1, pace: at_once }, "it comes to an end");
     }
 
     #[test]

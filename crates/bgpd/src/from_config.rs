@@ -125,6 +125,7 @@ fn configuration(config: &Config, bgp: &Bgp, table: Option<&Vrf>) -> Result<api:
         signing: Some(api::Signing {
             kept_signatures: config.bgpsec.kept_signatures,
             rate: config.bgpsec.signing_rate,
+            pace_seconds: Some(u32::try_from(bgp.bgpsec_pace.as_secs()).unwrap_or(u32::MAX)),
         }),
         validates: !config.rpki.caches.is_empty(),
         vrfs: config.vrf_names(table),

@@ -356,6 +356,7 @@ impl Running {
             speaker.pipeline.set_decision(decision);
             speaker.pipeline.set_kept_signatures(signing.kept);
             speaker.pipeline.set_signing_rate(signing.rate);
+            speaker.pipeline.set_bgpsec_pace(signing.pace);
             speaker.protection.log.iter().for_each(|log| log.keeps_sent.set(*holds_sent));
             speaker.change_as_sets(as_sets, now);
             apply::rename_ranges(speaker, &self.bgp.ranges.borrow(), &peers.ranges);

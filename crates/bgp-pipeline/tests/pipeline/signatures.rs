@@ -5,6 +5,7 @@
 mod costs;
 mod held;
 mod model;
+mod paced;
 
 use std::{
     cell::RefCell,
@@ -14,8 +15,8 @@ use std::{
 };
 
 use holdfast_bgp_pipeline::{
-    BgpsecValidation, DropReason, Event, FAILED_HOPS, FamilySet, HOLD, PeerConfig, PeerIndex, Pipeline,
-    Secured, SessionFacts, SignatureCost, SignatureFault, SignatureFaultReason, SignatureJob,
+    BgpsecValidation, DropReason, Event, FAILED_HOPS, FamilySet, HOLD, PathView, PeerConfig, PeerIndex,
+    Pipeline, Secured, SessionFacts, SignatureCost, SignatureFault, SignatureFaultReason, SignatureJob,
     SignatureVerdict,
 };
 use holdfast_bgp_wire::{
@@ -39,7 +40,14 @@ const OTHER: &str = "203.0.112.0/24";
 
 /// The key of an AS.
 fn ski(asn: Asn) -> Ski {
-    Ski([asn.0 as u8; 20])
+    ski_of(asn, 0)
+}
+
+/// One of the keys of an AS.
+fn ski_of(asn: Asn, version: u8) -> Ski {
+    let mut octets = [asn.0 as u8; 20];
+    octets[19] ^= version;
+    Ski(octets)
 }
 
 /// What a signature over these octets is.
@@ -50,13 +58,18 @@ fn toy(covered: &[u8]) -> Vec<u8> {
 
 /// A path over these ASes, the origin first, to us.
 fn path(ases: &[Asn], route: Prefix, is_good: bool) -> Vec<u8> {
+    path_by(ases, route, is_good, 0)
+}
+
+/// The same, signed with these keys.
+fn path_by(ases: &[Asn], route: Prefix, is_good: bool, version: u8) -> Vec<u8> {
     let mut octets: Option<Vec<u8>> = None;
     for (at, asn) in ases.iter().enumerate() {
         let target = ases.get(at + 1).copied().unwrap_or(OUR_AS);
         let segment = Segment { pcount: 1, flags: 0, asn: *asn };
         let before = octets.as_deref().map(|value| Path::parse(value).expect("sound"));
         let extended = |signature: &[u8]| {
-            let block = SignatureBlock { suite: 1, ski: ski(*asn), signature };
+            let block = SignatureBlock { suite: 1, ski: ski_of(*asn, version), signature };
             extend(before.as_ref(), segment, &[block]).expect("fits")
         };
         // What is covered does not depend on the newest signature.

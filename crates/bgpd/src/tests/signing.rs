@@ -60,7 +60,7 @@ fn told() -> api::Configuration {
     let network = |at: usize| api::Network { prefix: format!("10.{}.{}.0/24", at / 256, at % 256) };
     message.networks = (0..NETWORKS).map(network).collect();
     // All of them in half a second.
-    message.signing = Some(api::Signing { kept_signatures: 10_000, rate: 1000 });
+    message.signing = Some(api::Signing { kept_signatures: 10_000, rate: 1000, pace_seconds: None });
     message
 }
 

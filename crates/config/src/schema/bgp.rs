@@ -17,6 +17,7 @@ keys! {
         "quic-s2n-port" quic_s2n_port: Option<u16> = MaybeNumber(1, 65535, "none"), Reload, "the same for `\"quic-s2n\"`, which needs a port of its own";
         "local-preference" local_preference: u32 = number!(0..=4294967295, 100), Reload, "of routes that neither the peer nor a policy gives one";
         "max-paths" max_paths: u8 = number!(1..=64, 1), Reload, "equally good paths used at once";
+        "bgpsec-pace" bgpsec_pace: Duration = seconds!(0..=3600, 5), Reload, "a path of which only the signatures have changed is passed on at most once in so many seconds; 0: at once (see [BGPsec](bgpsec.md#paths-that-are-signed-again))";
         "nonstop" nonstop: bool = Flag(true), Reload, "whether sessions outlive the `bgp` process (see [nonstop](nonstop.md)); a peer may be left out";
         "nonstop-memory" nonstop_memory: Size = Most("\"1 GiB\""), Reload, "room for what the next `bgp` process needs of them";
         "consistency-check" consistency_check: bool = Flag(false), Reload, "check in the running router that each stage hands on what belongs together (see [stages](stages.md#checking-a-running-router))";

@@ -337,6 +337,7 @@ quic-s2n-port = 1181
 connect-retry = 2
 local-preference = 101
 max-paths = 4
+bgpsec-pace = 7
 nonstop-memory = "64 MiB"
 cluster-id = "10.0.0.9"
 damping = { half-life = 800, suppress = 5000, reuse = 700, max-suppress = 3500 }

@@ -108,6 +108,7 @@ fn settings(bgp: &Bgp) -> impl PartialEq + '_ {
         as_sets,
         local_preference,
         max_paths,
+        bgpsec_pace,
         nonstop,
         nonstop_memory,
         damping,
@@ -127,7 +128,7 @@ fn settings(bgp: &Bgp) -> impl PartialEq + '_ {
         mrt: _,
         bmp: _,
     } = bgp;
-    let paths = (as_sets, local_preference, max_paths, cluster_id, decision, confederation);
+    let paths = (as_sets, local_preference, max_paths, bgpsec_pace, cluster_id, decision, confederation);
     (paths, nonstop, nonstop_memory, damping, consistency_check)
 }
 

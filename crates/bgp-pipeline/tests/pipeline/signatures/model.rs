@@ -11,6 +11,7 @@ enum Step {
         route: u8,
         behind: u8,
         is_good: bool,
+        version: u8,
     },
     Withdraw {
         peer: u8,
@@ -49,8 +50,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let (peer, route, behind) = (0..3_u8, 0..4_u8, 0..4_u8);
     prop_oneof![
-        6 => (peer.clone(), route.clone(), behind.clone(), prop::bool::weighted(0.8))
-            .prop_map(|(peer, route, behind, is_good)| Step::Announce { peer, route, behind, is_good }),
+        6 => (peer.clone(), route.clone(), behind.clone(), prop::bool::weighted(0.8), 0..2_u8).prop_map(
+            |(peer, route, behind, is_good, version)| Step::Announce { peer, route, behind, is_good, version },
+        ),
         2 => (peer.clone(), route.clone()).prop_map(|(peer, route)| Step::Withdraw { peer, route }),
         1 => (peer.clone(), route).prop_map(|(peer, route)| Step::Unsigned { peer, route }),
         1 => (peer.clone(), any::<bool>()).prop_map(|(peer, restarts)| Step::Session { peer, restarts }),
@@ -71,14 +73,62 @@ fn route(number: u8) -> Prefix {
     }
 }
 
+/// A path with signatures that is in the table.
+#[derive(Clone)]
+struct InTable {
+    signed: Vec<u8>,
+    ases: String,
+    state: PathSecurity,
+    /// When it came.
+    at: Instant,
+}
+
+/// By peer and route.
+#[derive(Default)]
+struct Renewals(std::collections::BTreeMap<(PeerIndex, u8), InTable>);
+
+impl Renewals {
+    /// Whether no path was replaced by one that differs in its signatures alone, and of which as much is known, before the pace
+    /// let it.
+    fn are_paced(&mut self, paths: &[PathView], route: u8, now: Instant, pace: Duration) -> bool {
+        self.0.retain(|(peer, of), _| *of != route || paths.iter().any(|path| path.peer == Some(*peer)));
+        let mut are_paced = true;
+        for path in paths {
+            let Some(peer) = path.peer else { continue };
+            let signed = path.attributes().get(33).filter(|_| !path.is_stale).map(|path| path.value.to_vec());
+            let Some(signed) = signed else {
+                self.0.remove(&(peer, route));
+                continue;
+            };
+            let ases = path.attributes().as_path().to_string();
+            let state = path.states.unwrap_or_default().signatures;
+            let at = match self.0.get(&(peer, route)).filter(|before| before.ases == ases) {
+                Some(before) if before.signed == signed => before.at,
+                Some(before) => {
+                    are_paced &= before.state != state || now >= before.at + pace;
+                    now
+                }
+                None => now,
+            };
+            self.0.insert((peer, route), InTable { signed, ases, state, at });
+        }
+        are_paced
+    }
+}
+
 proptest! {
     #![proptest_config(holdfast_testing::cases(256))]
 
     /// At rest everything is as if it had been verified at once; under `require` no route is in use that is not valid.
     #[test]
-    fn at_rest_verdicts_are_those_of_verifying_all_at_once(steps in prop::collection::vec(step(), 1..80)) {
+    fn at_rest_verdicts_are_those_of_verifying_all_at_once(
+        steps in prop::collection::vec(step(), 1..80),
+        pace in prop_oneof![Just(Duration::ZERO), Just(Duration::from_secs(5))],
+    ) {
         let mut now = Instant::now();
         let mut pipeline = checked(always());
+        pipeline.set_bgpsec_pace(pace);
+        let mut renewals = Renewals::default();
         pipeline.set_now(now);
         let modes = [BgpsecValidation::Require, BgpsecValidation::Log, BgpsecValidation::Prefer];
         let peers: Vec<_> = (0..3).map(|n| up_secured(&mut pipeline, n, modes[usize::from(n)])).collect();
@@ -92,10 +142,10 @@ proptest! {
         for step in steps {
             pipeline.set_now(now);
             match step {
-                Step::Announce { peer, route: of, behind, is_good } => {
-                    let path = path(&[Asn(u32::from(behind) + 10), asn(peer)], route(of), is_good);
+                Step::Announce { peer, route: of, behind, is_good, version } => {
+                    let path = path_by(&[Asn(u32::from(behind) + 10), asn(peer)], route(of), is_good, version);
                     pipeline.update(peers[usize::from(peer)], &update(&path, route(of))).expect("taken");
-                    said.insert((peer, of), Some((behind, is_good)));
+                    said.insert((peer, of), Some((behind, is_good, path)));
                 }
                 Step::Withdraw { peer, route: of } => {
                     pipeline.update(peers[usize::from(peer)], &withdrawal(route(of))).expect("taken");
@@ -114,6 +164,7 @@ proptest! {
                     }
                     pipeline.peer_up(index, secured(peer)).expect("room");
                     said.retain(|(of, _), _| *of != peer);
+                    renewals.0.retain(|(of, _), _| *of != index);
                 }
                 Step::Forget { peer } => {
                     let index = peers[usize::from(peer)];
@@ -127,7 +178,7 @@ proptest! {
                     };
                     if changes {
                         epoch += 1;
-                        let name = [(asn, ski(asn))];
+                        let name = [0, 1].map(|version| (asn, ski_of(asn, version)));
                         let (added, removed): (&[_], &[_]) = if is_there { (&name, &[]) } else { (&[], &name) };
                         pipeline.keys_changed(added.iter().copied(), removed.iter().copied(), false);
                     }
@@ -155,8 +206,13 @@ proptest! {
                     let is_valid = path.states.unwrap_or_default().signatures == PathSecurity::Valid;
                     prop_assert!(path.peer != Some(peers[0]) || !path.is_best || is_valid);
                 }
+                let are_paced = renewals.are_paced(&pipeline.explain(route(number)), number, now, pace);
+                // What is doubted for a change of keys does not wait.
+                prop_assert!(are_paced || epoch > 0);
             }
         }
+        now += pace + HOLD;
+        pipeline.set_now(now);
         for (peer, family) in peers.iter().flat_map(|peer| Family::ALL.map(|family| (*peer, family))) {
             pipeline.forget_stale(peer, family);
         }
@@ -172,10 +228,13 @@ proptest! {
             let paths = pipeline.explain(route(number));
             for (n, index) in peers.iter().enumerate() {
                 let found = paths.iter().find(|path| path.peer == Some(*index));
+                let signed = |path: &PathView| path.attributes().get(33).map(|path| path.value.to_vec());
+                let wanted = said.get(&(n as u8, number)).and_then(|said| said.as_ref().map(|(.., path)| path.clone()));
+                prop_assert_eq!(found.and_then(signed), wanted);
                 let found = found.map(|path| path.states.unwrap_or_default().signatures);
                 let expected = said.get(&(n as u8, number)).map(|said| match said {
                     None => PathSecurity::Unsigned,
-                    Some((behind, is_good)) => {
+                    Some((behind, is_good, _)) => {
                         let has_key = !verifier.missing.contains(&Asn(u32::from(*behind) + 10));
                         if has_key && *is_good { PathSecurity::Valid } else { PathSecurity::NotValid }
                     }
