@@ -3,6 +3,7 @@
 
 mod counts;
 mod fault;
+mod lapsed;
 mod queue;
 mod routes;
 mod under_way;
@@ -20,16 +21,20 @@ use holdfast_bgpsec_wire::{Path as SecurePath, Segment, Signature, Ski};
 use holdfast_policy::PathSecurity;
 use holdfast_types::{Asn, HashKey, Prefix};
 
-use self::routes::NEVER;
 pub use self::{
     counts::SignatureCounts,
     fault::{Fault, FaultReason},
     queue::{FAILED_HOPS, FAILED_HOPS_A_SECOND},
 };
 pub(crate) use self::{
+    lapsed::SLOTS,
     queue::{Priority, Queues, Ticket},
     routes::{Next, Place, RouteKey, SignedRoute, SignedRoutes, Work},
     under_way::{Asked, UnderWay},
+};
+use self::{
+    lapsed::{Lapsed, Turn},
+    routes::NEVER,
 };
 use crate::{
     PeerIndex,
@@ -101,6 +106,16 @@ pub(crate) struct ChangedKeys {
     pub(crate) all: bool,
 }
 
+/// A walk over the routes for keys that have changed.
+#[derive(Debug)]
+pub(crate) struct Look {
+    pub(crate) keys: ChangedKeys,
+    /// Only routes in this slot are looked at; `None`: all.
+    pub(crate) slot: Option<u64>,
+    /// Up to which place.
+    pub(crate) place: usize,
+}
+
 impl ChangedKeys {
     pub(crate) fn is_empty(&self) -> bool {
         !self.all && self.removed.is_empty() && self.added.is_empty()
@@ -148,8 +163,9 @@ pub(crate) struct SignatureTable {
     /// A path whose only change is a new signature replaces the one before at most once in so long.
     pub(crate) pace: Duration,
     pub(crate) changed: ChangedKeys,
-    /// Those that are being looked for, and up to which place.
-    pub(crate) looking: Option<(ChangedKeys, usize)>,
+    pub(crate) lapsed: Lapsed,
+    /// For those that are being looked for.
+    pub(crate) looking: Option<Look>,
     /// Sources of the earlier session of the peer whose UPDATE is being taken in (RFC 4724).
     pub(crate) earlier: Vec<SourceId>,
     /// What the process before has known of the routes that are being taken in.
@@ -171,6 +187,7 @@ impl SignatureTable {
             held: BTreeSet::new(),
             pace: Duration::ZERO,
             changed: ChangedKeys::default(),
+            lapsed: Lapsed::default(),
             looking: None,
             earlier: Vec::new(),
             thawing: PathSecurity::Unverified,
@@ -183,7 +200,7 @@ impl SignatureTable {
     /// Octets held beside the paths of the routes and their sets.
     pub(crate) fn memory(&self) -> usize {
         let held = self.held.len() * (size_of::<(Instant, RouteKey)>() + size_of::<Next>());
-        self.routes.memory() + self.queues.memory() + self.asked.memory() + held
+        self.routes.memory() + self.queues.memory() + self.asked.memory() + self.lapsed.memory() + held
     }
 
     /// The next peer with this number is another.
@@ -235,6 +252,17 @@ impl SignatureTable {
         let next = *route.next.take()?;
         self.held.remove(&(next.until, route.key));
         Some(next)
+    }
+
+    /// The next walk for keys that have changed: at once where they were withdrawn or added, in slots where they have expired.
+    pub(crate) fn next_look(&mut self) -> Option<Look> {
+        let place = self.routes.len();
+        if !self.changed.is_empty() {
+            return Some(Look { keys: std::mem::take(&mut self.changed), slot: None, place });
+        }
+        let Turn { slot, names, all } = self.lapsed.poll(self.now?)?;
+        let keys = ChangedKeys { removed: names, all, ..ChangedKeys::default() };
+        Some(Look { keys, slot: Some(slot), place })
     }
 
     /// When a path whose only change is a new signature may replace a route's; `None`: at once.

@@ -22,9 +22,9 @@ use crate::{
     path::{Epoch, Path, SetId, SourceId},
     pipeline::Session,
     signatures::{
-        Asked, Fault, HOLD, Next, Place, Priority, RouteKey, SignatureCost, SignatureCounts, SignatureJob,
-        SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, hops, secure_path,
-        secure_path_value,
+        Asked, Fault, HOLD, Look, Next, Place, Priority, RouteKey, SLOTS, SignatureCost, SignatureCounts,
+        SignatureJob, SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, hops,
+        secure_path, secure_path_value,
     },
     stage::Stages,
     table::Table,
@@ -523,6 +523,15 @@ impl Pipeline {
         }
     }
 
+    /// Routers' keys have expired; `all`: nobody knows which. Valid routes that name them are verified again as after
+    /// [`Self::keys_changed`], but not all at once: over a minute, by their prefixes.
+    pub fn keys_lapsed(&mut self, lapsed: impl IntoIterator<Item = (Asn, Ski)>, all: bool) {
+        match self.core.signatures.now {
+            Some(now) => self.core.signatures.lapsed.add(lapsed, all, (MOST_CHANGED, now)),
+            None => self.keys_changed([], lapsed, all),
+        }
+    }
+
     /// Background work: looks for routes that a change of keys concerns, and ends the waiting of those that wait for a verdict
     /// for too long. Whether there is more.
     pub(crate) fn signatures_slice(&mut self, budget: usize) -> bool {
@@ -535,16 +544,15 @@ impl Pipeline {
     }
 
     fn look_for_keys(&mut self, budget: usize) -> bool {
-        let SignatureTable { routes, changed, looking, .. } = &mut self.core.signatures;
-        let (keys, place) = match looking.take() {
-            Some(looking) => looking,
-            None if changed.is_empty() => return false,
-            None => (std::mem::take(changed), routes.len()),
-        };
+        let signatures = &mut self.core.signatures;
+        let Some(look) = signatures.looking.take().or_else(|| signatures.next_look()) else { return false };
+        let Look { keys, slot, place } = look;
+        let routes = &signatures.routes;
         // Downwards: a route that takes the place of one that left was looked at already, or is new.
         let down = place.saturating_sub(budget.max(1));
         let places = (down..place).rev().filter_map(|at| routes.nth(at));
-        let concerned = places.filter(|route| keys.concerns(route, &self.core.sets));
+        let is_in_slot = |route: &&SignedRoute| slot.is_none_or(|slot| routes.slot(route.key, SLOTS) == slot);
+        let concerned = places.filter(is_in_slot).filter(|route| keys.concerns(route, &self.core.sets));
         let concerned: Vec<_> = concerned.map(|route| route.key).collect();
         for key in concerned {
             let Some(route) = self.core.signatures.routes.get_mut(key) else { continue };
@@ -555,7 +563,7 @@ impl Pipeline {
             }
         }
         let signatures = &mut self.core.signatures;
-        signatures.looking = (down > 0).then_some((keys, down));
+        signatures.looking = (down > 0).then_some(Look { keys, slot, place: down });
         signatures.looking.is_some() || !signatures.changed.is_empty()
     }
 
@@ -625,7 +633,8 @@ impl Pipeline {
     pub(crate) fn signatures_timeout(&self) -> Option<Instant> {
         let signatures = &self.core.signatures;
         let held = signatures.held.first().map(|(deadline, _)| *deadline);
-        held.into_iter().chain(signatures.queues.poll_timeout()).min()
+        let lapsed = signatures.lapsed.poll_timeout().filter(|_| signatures.is_used);
+        [held, signatures.queues.poll_timeout(), lapsed].into_iter().flatten().min()
     }
 
     /// What is known of the signatures of a peer's routes, those of its earlier session included while they are kept.

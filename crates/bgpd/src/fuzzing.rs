@@ -16,7 +16,7 @@ use holdfast_policy::Program;
 use holdfast_types::{Asn, Family, HashKey, Prefix, RouterId};
 use prost::Message;
 
-use crate::signatures::{ChangedNames, Keys, asked, take, tell, verdicts};
+use crate::signatures::{Keys, asked, take, tell, verdicts};
 
 const OUR_AS: Asn = Asn(65_000);
 const PEER_AS: Asn = Asn(65_001);
@@ -50,8 +50,8 @@ pub fn pathsec_replies(mut octets: &[u8]) -> usize {
         if kind % 2 == 1 {
             match KeysChanged::decode(frame) {
                 Ok(changed) => {
-                    if let Some(ChangedNames { added, removed, all }) = keys.heard(&changed) {
-                        pipeline.keys_changed(added, removed, all);
+                    if let Some(changed) = keys.heard(&changed) {
+                        changed.tell(&mut pipeline);
                     }
                 }
                 Err(_) => is_alive = false,

@@ -93,8 +93,8 @@ async fn life(bgp: &Rc<Bgp>, judged: &mut Vec<u8>, said: &mut String) -> XrlErro
             changed = stream.next() => match changed {
                 Ok(Some(changed)) => {
                     said.clear();
-                    if let Some(ChangedNames { added, removed, all }) = keys.heard(&changed) {
-                        bgp.with(|speaker, _| speaker.pipeline.keys_changed(added, removed, all));
+                    if let Some(changed) = keys.heard(&changed) {
+                        bgp.with(|speaker, _| changed.tell(&mut speaker.pipeline));
                     }
                 }
                 Ok(None) => return XrlError::unavailable("it has ended its stream of keys"),
@@ -140,6 +140,22 @@ pub(crate) struct ChangedNames {
     pub(crate) added: Vec<(Asn, Ski)>,
     pub(crate) removed: Vec<(Asn, Ski)>,
     pub(crate) all: bool,
+    /// Those that have gone have expired.
+    pub(crate) lapsed: bool,
+}
+
+impl ChangedNames {
+    /// Has the pipeline look for routes that name them.
+    pub(crate) fn tell(self, pipeline: &mut Pipeline) {
+        let Self { added, removed, all, lapsed } = self;
+        match lapsed {
+            false => pipeline.keys_changed(added, removed, all),
+            true => {
+                pipeline.keys_lapsed(removed, all);
+                pipeline.keys_changed(added, [], false);
+            }
+        }
+    }
 }
 
 impl Keys<'_> {
@@ -160,7 +176,9 @@ impl Keys<'_> {
             names.iter().filter_map(|name| Some((Asn(name.asn), ski(&name.ski)?))).collect()
         };
         let (added, removed) = (names(&changed.added), names(&changed.removed));
-        Some(ChangedNames { added, removed, all: changed.all || is_first })
+        // What is heard first may be more than what has expired.
+        let lapsed = changed.lapsed && !is_first;
+        Some(ChangedNames { added, removed, all: changed.all || is_first, lapsed })
     }
 }
 

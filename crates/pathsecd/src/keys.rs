@@ -119,7 +119,7 @@ impl RouterKeys {
             }
             None => self.lapse.borrow_mut().leave_only(leaving, now),
         }
-        if self.apply(epoch, true).await {
+        if self.apply(epoch, true, false).await {
             let keys = self.now().len();
             info!(event = "router-keys-heard", keys, "routers' keys are known: {keys}");
         }
@@ -157,7 +157,7 @@ impl RouterKeys {
                 }
                 Some(Due::Leave { keys, last }) => {
                     let gathered = Gathered::Delta(keys.into_iter().map(Change::Withdraw).collect());
-                    self.apply(gathered, self.is_known()).await;
+                    self.apply(gathered, self.is_known(), true).await;
                     if last {
                         let keys = self.now().len();
                         info!(
@@ -170,15 +170,15 @@ impl RouterKeys {
         }
     }
 
-    /// Whether keys are known for the first time.
-    async fn apply(&self, gathered: Gathered, known: bool) -> bool {
+    /// Whether keys are known for the first time. `lapsed`: those that go have expired.
+    async fn apply(&self, gathered: Gathered, known: bool, lapsed: bool) -> bool {
         let table = Arc::clone(&self.table);
         let (changed, refused) = elsewhere(move || gathered.apply(&table)).await;
         self.refused(AS_MANY_AS_MAY_BE, refused, None);
         let is_first = self.known.replace(known) != known;
         if is_first || changed.is_some() {
             let (added, removed) = changed.unwrap_or_default();
-            let change = KeysChanged { added, removed, ..self.state() };
+            let change = KeysChanged { added, removed, lapsed, ..self.state() };
             self.log.borrow_mut().push(change);
             self.number.send_replace(self.log.borrow().number());
         }

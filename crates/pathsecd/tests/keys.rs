@@ -136,6 +136,11 @@ fn changed(epoch: u64, added: &[RouterKey], removed: &[RouterKey]) -> KeysChange
     KeysChanged { epoch, added, removed, known: true, ..KeysChanged::default() }
 }
 
+/// Keys that have expired are gone.
+fn lapsed(epoch: u64, keys: &[RouterKey]) -> KeysChanged {
+    KeysChanged { lapsed: true, ..changed(epoch, &[], keys) }
+}
+
 fn all(epoch: u64, known: bool) -> KeysChanged {
     KeysChanged { epoch, all: true, known, ..KeysChanged::default() }
 }
@@ -239,9 +244,9 @@ fn keys_hold_for_their_time_whether_or_not_who_said_them_is_there() {
         sleep(Duration::from_secs(99)).await;
         running.says(holds_for(100, delta(2, &[], &[]))).await;
         let begin = Instant::now();
-        assert_eq!(next(&mut watch).await, changed(2, &[], &keys[..1]), "nothing more was heard");
+        assert_eq!(next(&mut watch).await, lapsed(2, &keys[..1]), "nothing more was heard");
         assert!((106..108).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
-        assert_eq!(next(&mut watch).await, changed(3, &[], &keys[1..]), "in slices");
+        assert_eq!(next(&mut watch).await, lapsed(3, &keys[1..]), "in slices");
         assert!((107..109).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
 
         // What comes over that stream would be a difference to what is gone.
@@ -252,7 +257,7 @@ fn keys_hold_for_their_time_whether_or_not_who_said_them_is_there() {
         sleep(Duration::from_secs(60)).await;
         drop(running);
         let begin = Instant::now();
-        let gone = changed(5, &[], &keys[..1]);
+        let gone = lapsed(5, &keys[..1]);
         assert_eq!(next(&mut watch).await, gone, "since it was said, not since then");
         assert!((45..48).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
     });
@@ -270,10 +275,12 @@ fn what_has_expired_at_rpki_leaves_in_slices_and_stays_if_it_comes_back() {
         let expired = |piece| Piece { expired: true, expire_seconds: u32::MAX, ..piece };
         running.says(expired(delta(2, &[], &keys))).await;
         for slice in keys.chunks(3).take(20) {
-            assert_eq!(next(&mut watch).await.removed, names(slice));
+            let change = next(&mut watch).await;
+            assert_eq!((change.removed, change.lapsed), (names(slice), true));
         }
         running.says(delta(3, &keys, &[])).await;
-        assert_eq!(next(&mut watch).await.added, names(&keys[..60]));
+        let change = next(&mut watch).await;
+        assert_eq!((change.added, change.lapsed), (names(&keys[..60]), false));
         sleep(Duration::from_secs(100)).await;
         assert_eq!(status(&bgp).await.router_keys, 180);
 
@@ -290,7 +297,8 @@ fn what_has_expired_at_rpki_leaves_in_slices_and_stays_if_it_comes_back() {
 
         // What a cache withdraws leaves at once.
         running.says(full(6, &keys[..10])).await;
-        assert_eq!(next(&mut watch).await.removed.len(), 20);
+        let change = next(&mut watch).await;
+        assert_eq!((change.removed.len(), change.lapsed), (20, false));
     });
 }
 

@@ -208,6 +208,11 @@ impl SignedRoutes {
         self.key.hash_one(key) as u32
     }
 
+    /// The slot of a route, the same for all routes with its prefix.
+    pub(crate) fn slot(&self, key: RouteKey, slots: u64) -> u64 {
+        self.key.hash_one((key.is_v6, key.length, key.bits)) % slots
+    }
+
     /// Where the route is until one is removed.
     pub(crate) fn place(&self, key: RouteKey) -> Option<Place> {
         if self.routes.is_empty() {

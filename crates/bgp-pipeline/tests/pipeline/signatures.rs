@@ -4,6 +4,7 @@
 
 mod costs;
 mod held;
+mod lapsed;
 mod model;
 mod paced;
 

@@ -32,6 +32,8 @@ enum Step {
     Key {
         asn: u8,
         is_there: bool,
+        /// Where it is not: it has expired.
+        lapses: bool,
     },
     Ask {
         count: u8,
@@ -57,7 +59,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (peer.clone(), route).prop_map(|(peer, route)| Step::Unsigned { peer, route }),
         1 => (peer.clone(), any::<bool>()).prop_map(|(peer, restarts)| Step::Session { peer, restarts }),
         1 => peer.prop_map(|peer| Step::Forget { peer }),
-        2 => (behind, any::<bool>()).prop_map(|(asn, is_there)| Step::Key { asn, is_there }),
+        2 => (behind, any::<bool>(), any::<bool>())
+            .prop_map(|(asn, is_there, lapses)| Step::Key { asn, is_there, lapses }),
         4 => (1..5_u8).prop_map(|count| Step::Ask { count }),
         6 => any::<u8>().prop_map(|which| Step::Answer { which }),
         1 => Just(Step::Lose),
@@ -170,7 +173,7 @@ proptest! {
                     let index = peers[usize::from(peer)];
                     Family::ALL.into_iter().for_each(|family| pipeline.forget_stale(index, family));
                 }
-                Step::Key { asn, is_there } => {
+                Step::Key { asn, is_there, lapses } => {
                     let asn = Asn(u32::from(asn) + 10);
                     let changes = match is_there {
                         true => verifier.missing.remove(&asn),
@@ -180,7 +183,15 @@ proptest! {
                         epoch += 1;
                         let name = [0, 1].map(|version| (asn, ski_of(asn, version)));
                         let (added, removed): (&[_], &[_]) = if is_there { (&name, &[]) } else { (&[], &name) };
-                        pipeline.keys_changed(added.iter().copied(), removed.iter().copied(), false);
+                        match lapses {
+                            true => {
+                                pipeline.keys_lapsed(removed.iter().copied(), false);
+                                pipeline.keys_changed(added.iter().copied(), [], false);
+                            }
+                            false => {
+                                pipeline.keys_changed(added.iter().copied(), removed.iter().copied(), false);
+                            }
+                        }
                     }
                 }
                 Step::Ask { count } => {
@@ -213,6 +224,12 @@ proptest! {
         }
         now += pace + HOLD;
         pipeline.set_now(now);
+        // What has expired is looked for in all slots.
+        for _ in 0..61 {
+            settle(&mut pipeline, &mut sinks);
+            now += Duration::from_secs(1);
+            pipeline.set_now(now);
+        }
         for (peer, family) in peers.iter().flat_map(|peer| Family::ALL.map(|family| (*peer, family))) {
             pipeline.forget_stale(peer, family);
         }
