@@ -43,8 +43,8 @@ pub struct Applied {
     pub refused: usize,
 }
 
-/// Keys of an AS and SKI at most: each of them may have to be tried for a signature that names them. There is no reason for a
-/// second one, as an SKI is a hash of the key.
+/// Keys of an AS and SKI at most, if [`KeyTable::set_most_of_a_name`] says nothing else: each of them may have to be tried for a
+/// signature that names them. There is no reason for a second one, as an SKI is a hash of the key.
 pub const MOST_OF_A_NAME: usize = 8;
 
 /// Routers' keys, which change. Shared by reference between threads.
@@ -59,6 +59,13 @@ impl KeyTable {
     /// Without keys. The seed is to be random: who chooses keys must not choose where they are in the table.
     pub fn new(seed: [u64; 2]) -> Self {
         Self { now: RwLock::new(Arc::new(Keys::new(seed))), writer: Mutex::new(()) }
+    }
+
+    /// Has as many keys of an AS and SKI, at most. Keys that are there stay, also if there are more.
+    pub fn set_most_of_a_name(&self, most: usize) {
+        let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = Arc::new(Keys { most_of_a_name: most, ..Keys::clone(&self.keys()) });
+        let _before = std::mem::replace(&mut *self.now.write().unwrap_or_else(PoisonError::into_inner), keys);
     }
 
     /// As it is now. Waits for nobody: a change is made beside it.
@@ -99,12 +106,13 @@ pub struct Keys {
     /// All others, which are none or a handful.
     others: BTreeSet<RouterKey>,
     sum: u128,
+    most_of_a_name: usize,
 }
 
 impl Keys {
     fn new(seed: [u64; 2]) -> Self {
         let (records, index, others) = (Records::default(), HashTable::new(), BTreeSet::new());
-        Self { seed, epoch: 0, records, index, others, sum: 0 }
+        Self { seed, epoch: 0, records, index, others, sum: 0, most_of_a_name: MOST_OF_A_NAME }
     }
 
     /// How many there are.
@@ -128,7 +136,7 @@ impl Keys {
         self.sum
     }
 
-    /// All keys of an AS and SKI, of which there may be [`MOST_OF_A_NAME`]: an SKI is a hash of 160 bits that anybody can claim.
+    /// All keys of an AS and SKI, of which there are [a few at most](MOST_OF_A_NAME): an SKI is a hash of 160 bits that anybody can claim.
     pub fn of(&self, asn: Asn, ski: Ski) -> impl Iterator<Item = StoredKey<'_>> {
         let points = self
             .index
@@ -168,7 +176,7 @@ impl Keys {
         let (Change::Announce(key) | Change::Withdraw(key)) = &change;
         let (name, hash) = ((key.asn, key.ski), p256::hash_of_key(key));
         if let Change::Announce(key) = &change
-            && self.of(key.asn, key.ski).count() >= MOST_OF_A_NAME
+            && self.of(key.asn, key.ski).count() >= self.most_of_a_name
             && !self.contains(key)
         {
             applied.refused += 1;

@@ -27,7 +27,8 @@ fn requests(config: &Config, table: Option<&Vrf>, _: &Refit) -> Result<Vec<Confi
 
 fn configuration(config: &Config) -> Configuration {
     let ases = config.our_ases().into_iter().map(|asn| asn.0).collect();
-    Configuration { ases, caches: !config.rpki.caches.is_empty() }
+    let keys_per_ski = config.bgpsec.keys_per_ski.into();
+    Configuration { ases, caches: !config.rpki.caches.is_empty(), keys_per_ski }
 }
 
 fn secrets(config: &Config) -> Secrets {

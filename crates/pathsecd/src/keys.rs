@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_api::pathsec::v1::{KeyName, KeysChanged};
-use holdfast_path_validation::{Change, KeyTable, Keys, RouterKey};
+use holdfast_api::pathsec::v1::{Configuration, KeyName, KeysChanged};
+use holdfast_path_validation::{Change, KeyTable, Keys, MOST_OF_A_NAME, RouterKey};
 use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tracing::{info, warn};
 
@@ -26,6 +26,8 @@ pub(crate) struct RouterKeys {
     seed: [u64; 2],
     table: Arc<KeyTable>,
     known: Cell<bool>,
+    /// Keys of an AS and SKI, at most.
+    most_of_a_name: watch::Sender<usize>,
     /// Keys that were announced and not taken, since the start.
     refused: Cell<u64>,
     lapse: RefCell<Lapse>,
@@ -53,11 +55,27 @@ impl RouterKeys {
             seed,
             table: Arc::new(KeyTable::new(seed)),
             known: Cell::default(),
+            most_of_a_name: watch::Sender::new(MOST_OF_A_NAME),
             refused: Cell::default(),
             lapse: RefCell::default(),
             log: RefCell::default(),
             number: watch::Sender::default(),
         }
+    }
+
+    /// Has as many keys of an AS and SKI as the configuration says. Which of all that there are these are is found out by asking
+    /// for all.
+    pub(crate) fn configure(&self, told: &Configuration) {
+        let most = if told.keys_per_ski == 0 { MOST_OF_A_NAME } else { told.keys_per_ski as usize };
+        let is_other = |before: &mut usize| std::mem::replace(before, most) != most;
+        if self.most_of_a_name.send_if_modified(is_other) {
+            self.table.set_most_of_a_name(most);
+        }
+    }
+
+    /// Hears of each change of the number of keys of an AS and SKI.
+    pub(crate) fn bound(&self) -> watch::Receiver<usize> {
+        self.most_of_a_name.subscribe()
     }
 
     /// The keys as they are now.
@@ -87,7 +105,9 @@ impl RouterKeys {
 
     /// No keys, to which those of a full epoch are added.
     pub(crate) fn none(&self) -> Gathered {
-        Gathered::Full(Arc::new(KeyTable::new(self.seed)))
+        let table = KeyTable::new(self.seed);
+        table.set_most_of_a_name(*self.most_of_a_name.borrow());
+        Gathered::Full(Arc::new(table))
     }
 
     /// An epoch takes effect, and holds for so many seconds. The keys that it has in common with the table stay as they are,

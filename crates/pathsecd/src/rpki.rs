@@ -32,7 +32,7 @@ pub(crate) async fn follow(pathsec: Rc<PathSec>, resolver: Resolver) {
     // All processes begin at the same time: the first attempt may come too early.
     let mut is_first = true;
     loop {
-        let error = watch(&pathsec, &resolver).await;
+        let Err(error) = watch(&pathsec, &resolver).await else { continue };
         // What was refused is likely to be the same the next time.
         pause = if error.kind() == ErrorKind::InvalidArgument { LONGEST_RETRY.min(2 * pause) } else { RETRY };
         let error = error.to_string();
@@ -57,13 +57,14 @@ async fn due(keys: &RouterKeys) {
     }
 }
 
-/// The life of one `rpki`; what ended it. What it has said holds on for its time.
-async fn watch(pathsec: &PathSec, resolver: &Resolver) -> XrlError {
+/// The life of one `rpki`, until all is to be asked for again. What it has said holds on for its time.
+///
+/// # Errors
+/// What ended it.
+async fn watch(pathsec: &PathSec, resolver: &Resolver) -> Result<(), XrlError> {
     let keys = &pathsec.keys;
-    let client: RpkiClient = match resolver.client("rpki").await {
-        Ok(client) => client,
-        Err(error) => return error,
-    };
+    let mut bound = keys.bound();
+    let client: RpkiClient = resolver.client("rpki").await?;
     let mut stream = client.watch(WatchRequest { vrps: false, aspas: false, router_keys: true });
     let (mut gathering, mut heard) = (Gathering::default(), false);
     loop {
@@ -72,21 +73,17 @@ async fn watch(pathsec: &PathSec, resolver: &Resolver) -> XrlError {
             () = due(keys) => {
                 // What comes next would be a difference to what has expired: all is asked for again.
                 if keys.elapsed().await && heard {
-                    return XrlError::unavailable("what it has said has expired");
+                    return Err(XrlError::unavailable("what it has said has expired"));
                 }
                 continue;
             }
-            next = stream.next() => next,
+            // Keys that were refused are not known here.
+            Ok(()) = bound.changed() => return Ok(()),
+            next = stream.next() => next?,
         };
-        let piece = match next {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return XrlError::unavailable("it has ended its stream"),
-            Err(error) => return error,
-        };
+        let Some(piece) = next else { return Err(XrlError::unavailable("it has ended its stream")) };
         let (last, seconds, expired) = (piece.last, piece.expire_seconds, piece.expired);
-        if let Err(error) = gathering.take(piece, keys).await {
-            return error;
-        }
+        gathering.take(piece, keys).await?;
         if last {
             heard = true;
             keys.heard(std::mem::take(&mut gathering).gathered, seconds, expired).await;

@@ -71,6 +71,7 @@ impl PathSecServer for PathSecService {
     }
 
     async fn configure(&self, _: &CallContext, request: Configuration) -> Result<Empty, XrlError> {
+        self.0.keys.configure(&request);
         self.0.private_keys.configure(&request, &self.0.keys.now());
         Ok(Empty {})
     }

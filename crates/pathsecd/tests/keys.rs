@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use holdfast_api::{
-    pathsec::v1::{Empty, KeyName, KeysChanged, PathSecClient},
+    pathsec::v1::{Configuration, Empty, KeyName, KeysChanged, PathSecClient},
     rpki::v1::{Piece, Records, RouterKey as Told, RpkiClient, WatchRequest},
 };
 use holdfast_path_validation::{Change, P256Signer, RouterKey, Validator};
@@ -260,6 +260,38 @@ fn keys_hold_for_their_time_whether_or_not_who_said_them_is_there() {
         let gone = lapsed(5, &keys[..1]);
         assert_eq!(next(&mut watch).await, gone, "since it was said, not since then");
         assert!((45..48).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn so_many_keys_of_a_name_are_taken_as_the_configuration_says() {
+    follows(async |finder, scene| {
+        let (bgp, mut watch) = watch(&scene);
+        next(&mut watch).await;
+        let keys: Vec<_> = (0..12).map(|spki| key(1, 1, spki)).collect();
+        let running = Running::new(&finder).await;
+        running.says(full(1, &keys)).await;
+        next(&mut watch).await;
+        let counts = async || {
+            let status = status(&bgp).await;
+            (status.router_keys, status.refused_keys)
+        };
+        assert_eq!(counts().await, (8, 4), "by default");
+        for (keys_per_ski, taken) in [(2, 2), (10, 10), (0, 8)] {
+            let refused = counts().await.1;
+            scene.pathsec.keys.configure(&Configuration { keys_per_ski, ..Configuration::default() });
+            until("it is asked for everything", async || running.watchers.borrow().len() == 2).await;
+            // The stream before has nobody behind it.
+            running.watchers.borrow_mut().remove(0);
+            running.says(full(1, &keys)).await;
+            let change = next(&mut watch).await;
+            assert_eq!(change.removed.is_empty(), taken == 10, "{change:?}");
+            assert_eq!(counts().await, (taken, refused + 12 - taken));
+        }
+        // The same once more asks nobody.
+        scene.pathsec.keys.configure(&Configuration::default());
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(running.watchers.borrow().len(), 1);
     });
 }
 

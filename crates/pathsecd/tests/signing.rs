@@ -69,7 +69,7 @@ async fn keep(scene: &Scene, keys: Vec<SecretKey>) -> Result<Empty, XrlError> {
 
 async fn configure(scene: &Scene, keys: &[&Private], caches: bool) {
     keep(scene, keys.iter().map(|key| key.secret.clone()).collect()).await.expect("taken");
-    let told = Configuration { ases: vec![OURS, OURS + 1], caches };
+    let told = Configuration { ases: vec![OURS, OURS + 1], caches, keys_per_ski: 0 };
     scene.caller("manager").configure(told).await.expect("taken");
 }
 
@@ -291,7 +291,7 @@ fn a_watcher_that_is_behind_is_told_the_latest_only() {
         // Nobody has a turn meanwhile.
         let none = scene.pathsec.keys.now();
         for ases in [vec![], vec![OURS], vec![], vec![OURS], vec![]] {
-            scene.pathsec.private_keys.configure(&Configuration { ases, caches: false }, &none);
+            scene.pathsec.private_keys.configure(&Configuration { ases, ..Configuration::default() }, &none);
         }
         assert_eq!(next(&mut watch).await, []);
         configure(&scene, &[&key], false).await;

@@ -1,4 +1,4 @@
-//! `[bgpsec]`: what the router signs paths with.
+//! `[bgpsec]`: what the router signs paths with, and which keys of others it takes.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,11 @@ use crate::{
 };
 
 keys! {
-    /// Signing of paths (RFC 8205 section 4.2).
+    /// Signing of paths (RFC 8205 section 4.2), and the bound on keys of others.
     pub struct Signing {
         "kept-signatures" kept_signatures: u32 = number!(0..=100000000, 1000000), Reload, "signatures of our own that are kept, about 100 octets each: what is sent again is sent with the same octets";
         "signing-rate" signing_rate: u32 = number!(1..=1000000, 1000), Reload, "signatures a second at most that another key makes necessary";
+        "keys-per-ski" keys_per_ski: u8 = number!(1..=64, 8), Reload, "routers' keys of one AS and SKI (Subject Key Identifier) that are taken of caches at most: each of them may have to be tried for each signature";
         + /// `[[bgpsec.keys]]`, in the order of the file. No AS has the same key twice.
         keys: Vec<SigningKey> = Vec::new();
     }

@@ -172,6 +172,7 @@ accept = false
 [bgpsec]
 kept-signatures = 10
 signing-rate = 10
+keys-per-ski = 4
 [[bgpsec.keys]]
 asn = 65000
 file = "key.pem"

@@ -120,6 +120,21 @@ fn a_name_has_eight_keys_at_most() {
 }
 
 #[test]
+fn another_bound_holds_for_keys_that_come() {
+    let name = keys_of(&signers([64496])).remove(0);
+    let keys = keys_of(&signers([64496; 12])).into_iter().map(|key| RouterKey { ski: name.ski, ..key });
+    let keys: Vec<_> = keys.collect();
+    let table = table(keys[..3].iter().cloned());
+    table.set_most_of_a_name(2);
+    assert_eq!((table.keys().len(), table.keys().epoch()), (3, 1), "what is there stays");
+    let applied = table.apply([Change::Withdraw(keys[0].clone()), Change::Announce(keys[3].clone())]);
+    assert_eq!((applied.refused, table.keys().len()), (1, 2));
+    table.set_most_of_a_name(10);
+    let applied = table.apply(keys.iter().cloned().map(Change::Announce));
+    assert_eq!((applied.refused, applied.duplicates, table.keys().len()), (2, 2, 10));
+}
+
+#[test]
 fn a_key_of_p256_has_one_name() {
     let key = keys_of(&signers([64496])).remove(0);
     assert!(has_own_name(&key));
