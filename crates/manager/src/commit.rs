@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use crate::{
     apart::apart,
     file::{Prepared, base},
-    history::{Entry, History, Pending, Version},
+    history::{Entry, FOUND, History, Pending, Version},
     manager::Manager,
     reload::{Asking, Candidate, replace},
 };
@@ -237,7 +237,7 @@ fn write(
     // What an editor has left there and nobody has reloaded is not lost.
     let found = file::text(file).ok().filter(|found| **found != **running && **found != *entry.text);
     if let Some(text) = found {
-        let (comment, text) = ("found in the file, did not run".to_owned(), text.into());
+        let (comment, text) = (FOUND.to_owned(), text.into());
         history.add(Version { number: 0, time: now(), uid: None, comment, text })?;
     }
     let prepared = Prepared::new(file, &entry.text)?;

@@ -28,6 +28,8 @@ const MOST_VERSIONS: usize = 50;
 const MOST_OCTETS: u64 = 256 << 20;
 /// The newest versions, which stay however long they are: what ran before, what was found in the file, and what is new.
 const KEPT: usize = 3;
+/// The comment of a version that somebody had written with an editor when a commit replaced it.
+pub(crate) const FOUND: &str = "found in the file, did not run";
 /// A commit that waits to be confirmed.
 const PENDING: &str = "pending.json";
 
@@ -216,6 +218,41 @@ impl History {
     }
 }
 
+/// Takes back a version that never ran: a manager had written it when it died, and had not replaced the file. Its text is still
+/// beside the file then. A commit that waited to be confirmed before is rolled back in time all the same.
+pub(crate) fn take_back(configuration: &Path) {
+    let configuration = fs::canonicalize(configuration).unwrap_or_else(|_| configuration.to_owned());
+    let prepared = beside(&configuration, ".new");
+    let Ok(text) = holdfast_sys::file::text(&prepared) else { return };
+    let history = History::of(&configuration);
+    let runs = holdfast_sys::file::text(&configuration).unwrap_or_default();
+    let newest = history.newest_entry().filter(|newest| runs != text && newest.base() == base(&text));
+    let Some(Entry { number, .. }) = newest else { return };
+    // The new commit had put itself in the place of an earlier one that waited, with the same way back. That one counts only
+    // while the file says it.
+    let waited = history.pending().filter(|pending| pending.version == number);
+    let earlier =
+        history.numbers().ok().and_then(|numbers| numbers.into_iter().rev().find(|it| *it < number));
+    let earlier = earlier.and_then(|earlier| history.entry(earlier).ok());
+    let is_what_ran = |entry: &Entry| entry.base() == base(&runs) && entry.comment != FOUND;
+    let before = earlier.filter(is_what_ran).map(|entry| entry.number);
+    let again = waited.zip(before).filter(|(pending, before)| pending.back != *before);
+    let again = again.map(|(pending, before)| Pending { version: before, ..pending });
+    let done = match waited {
+        Some(_) => history.set_pending(again),
+        None => Ok(()),
+    };
+    // The text beside the file goes last: a death in between is followed by the same.
+    match done.and_then(|()| history.remove(number)).and_then(|()| fs::remove_file(&prepared)) {
+        Ok(()) => {
+            warn!(event = "commit-taken-back", number, "a manager died in a commit: the version never ran");
+        }
+        Err(error) => {
+            warn!(event = "commit-failed", "version {number} stays in the history, and never ran: {error}");
+        }
+    }
+}
+
 /// Puts the configuration back that was committed last, where there is no file. The keeper has looked for the file before it
 /// started the first manager: whatever has removed it since must not keep the next manager from starting.
 pub(crate) fn restore(configuration: &Path) {
@@ -289,6 +326,43 @@ mod tests {
         history.remove(53)?;
         assert_eq!(history.add(version("again"))?, 53);
         Ok(())
+    }
+
+    #[test]
+    fn a_version_that_was_written_and_never_ran_is_taken_back_with_what_it_had_to_confirm() -> io::Result<()>
+    {
+        let (_scratch, history) = Scratch::new("back");
+        let file = std::env::temp_dir().join(format!("holdfast-history-{}-back", std::process::id()));
+        let prepared = beside(&file, ".new");
+        let pending = |version, back| Some(Pending { version, back, deadline: 9 });
+        for (waited, wanted) in [(None, None), (pending(3, 2), None), (pending(3, 1), pending(2, 1))] {
+            for text in ["one", "two", "three"] {
+                history.add(version(text))?;
+            }
+            history.set_pending(waited)?;
+            fs::write(&file, "two")?;
+            take_back(&file);
+            assert_eq!(
+                history.numbers()?,
+                [1, 2, 3],
+                "nothing is beside the file: the third ran, and an editor came"
+            );
+            fs::write(&prepared, "three")?;
+            take_back(&file);
+            assert_eq!((history.numbers()?, history.pending()), (vec![1, 2], wanted));
+            assert!(!prepared.exists());
+            for number in [2, 1] {
+                history.remove(number)?;
+            }
+        }
+        // It ran, and the directory has been written in another order than the file.
+        history.add(version("one"))?;
+        fs::write(&file, "one")?;
+        fs::write(&prepared, "one")?;
+        take_back(&file);
+        assert_eq!(history.numbers()?, [1]);
+        fs::remove_file(&prepared)?;
+        fs::remove_file(&file)
     }
 
     /// A long text, of which one line is this.

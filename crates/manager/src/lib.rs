@@ -75,6 +75,7 @@ const MOST_OPERATORS: usize = 256;
 /// The configuration cannot be read, or the keeper is gone.
 pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration: PathBuf) -> Result<()> {
     let fault = |text: String| anyhow::anyhow!("{text}");
+    history::take_back(&configuration);
     history::restore(&configuration);
     let candidate = Candidate::read(&configuration, schema).await;
     let Candidate { text, config, .. } = candidate.map_err(|error| fault(error.message().to_owned()))?;
