@@ -26,6 +26,9 @@ pub enum Failure {
     /// The router is there, but the manager or the process asked does not answer.
     #[error("the router does not answer: {0}")]
     NoAnswer(String),
+    /// The process asked has ended before it answered, or has just begun: its next life answers, or it does so later.
+    #[error("the router does not answer: {0}")]
+    Interrupted(String),
     /// A process that the command asks does not run.
     #[error("{class} does not run (see `holdfast show processes`): {reason}")]
     NotRunning {
@@ -33,6 +36,8 @@ pub enum Failure {
         class: String,
         /// What the Finder said.
         reason: String,
+        /// The manager has such a process: it is about to run.
+        is_expected: bool,
     },
     /// The process asked has refused.
     #[error("{}", .0.message())]
@@ -109,19 +114,23 @@ impl From<XrlError> for Failure {
         let plain = error.message().chars().filter(|c| !c.is_control() || *c == '\n').collect::<String>();
         let error = XrlError::new(error.kind(), plain);
         match error.kind() {
-            ErrorKind::Disconnected | ErrorKind::Unavailable | ErrorKind::Timeout => {
-                Self::NoAnswer(error.message().to_owned())
-            }
+            ErrorKind::Disconnected | ErrorKind::Unavailable => Self::Interrupted(error.message().to_owned()),
+            ErrorKind::Timeout => Self::NoAnswer(error.message().to_owned()),
             _ => Self::Refused(error),
         }
     }
 }
 
 impl Failure {
+    /// Whether the same question may be answered soon.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Interrupted(_) | Self::NotRunning { is_expected: true, .. })
+    }
+
     /// 0, 1, 3 or 4, as the crate's documentation says; those of `bgpsec verify`, and 64 for what is given to it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoRouter { .. } | Self::NoAnswer(_) => 3,
+            Self::NoRouter { .. } | Self::NoAnswer(_) | Self::Interrupted(_) => 3,
             Self::Differs => 4,
             Self::Judged(code) => *code,
             Self::Input(_) => WRONG_INPUT,

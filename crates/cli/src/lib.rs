@@ -16,6 +16,7 @@ mod failure;
 mod json;
 mod keygen;
 mod keys;
+mod next_life;
 mod peer;
 mod policy;
 mod profile;
@@ -263,9 +264,10 @@ impl Command {
                 checked.unwrap_or_else(|| check::descriptor(&descriptor.unwrap_or_default(), json, out))
             }
             Self::Schema(command) => command.run(schema, out),
-            Self::Show { options, what } => {
+            Self::Show { options, what } => next_life::answers(out, |out| {
+                let what = what.clone();
                 router::with(&options.runtime_dir, async |router| what.show(&router, options.json, out).await)
-            }
+            }),
             Self::Clear { options, table, what } => router::with(&options.runtime_dir, async |router| {
                 what.clear(&router.of(&table), options.json, out).await
             }),

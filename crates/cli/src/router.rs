@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::Args;
+use holdfast_api::manager::v1::{Empty, ManagerClient};
 use holdfast_xrl::{
     Client, Dialer, ErrorKind, Resolver, Secret, XrlError,
     finder_api::v1::{Instance, ListRequest},
@@ -140,8 +141,21 @@ impl Router {
             Some(vrf) if !self.instances().await?.iter().any(|it| split(&it.class).1 == Some(vrf)) => {
                 Err(Failure::NothingFound(format!("there is no VRF `{vrf}` (see `holdfast show vrf`)")))
             }
-            _ => Err(Failure::NotRunning { class, reason: error.message().to_owned() }),
+            _ => {
+                let is_expected = self.has_process(split(&class).0).await;
+                Err(Failure::NotRunning { class, reason: error.message().to_owned(), is_expected })
+            }
         }
+    }
+
+    /// Whether the manager has such a process, which does not run at the moment, or has not said yet what it serves.
+    async fn has_process(&self, name: &str) -> bool {
+        let asked = async {
+            let manager: ManagerClient = self.resolver.client("manager").await?;
+            manager.show_processes(Empty {}).await
+        };
+        let shown = answer_within(FIRST_PATIENCE, asked).await;
+        shown.is_ok_and(|shown| shown.processes.iter().any(|process| process.name == name))
     }
 
     /// Everybody that the Finder knows.

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 
-use crate::{DEFAULT_RUNTIME_DIR, Failure, router, show::vtysh::Command};
+use crate::{DEFAULT_RUNTIME_DIR, Failure, next_life, router, show::vtysh::Command};
 
 /// Answers those of `vtysh`'s show commands that tools use, as FRR would; `json` at the end of a command gives JSON.
 #[derive(Clone, Debug, Parser)]
@@ -49,11 +49,14 @@ impl Vtysh {
         // All are read before the first is carried out.
         let parse = |text: &String| Command::parse(text).ok_or_else(|| Failure::UnknownCommand(text.clone()));
         let commands = self.command.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        router::with(&self.directory, async |router| {
-            for command in commands {
-                command.run(&router, out).await?;
-            }
-            Ok(())
+        next_life::answers(out, |out| {
+            let commands = commands.clone();
+            router::with(&self.directory, async |router| {
+                for command in commands {
+                    command.run(&router, out).await?;
+                }
+                Ok(())
+            })
         })
     }
 }

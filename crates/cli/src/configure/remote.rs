@@ -58,7 +58,9 @@ impl Remote {
         let deadline = Instant::now() + SUCCESSION;
         loop {
             match question(self) {
-                Err(Failure::NoAnswer(_)) if Instant::now() < deadline => std::thread::sleep(LOOK),
+                Err(Failure::NoAnswer(_) | Failure::Interrupted(_)) if Instant::now() < deadline => {
+                    std::thread::sleep(LOOK);
+                }
                 answer => return answer,
             }
         }
@@ -113,7 +115,7 @@ impl Remote {
             asked
         });
         match asked {
-            Err(Failure::NoAnswer(_)) if is_lost.get() => {
+            Err(Failure::Interrupted(_)) if is_lost.get() => {
                 self.outcome(&candidate.text(), before.map(|it| it.pid))
             }
             asked => asked,

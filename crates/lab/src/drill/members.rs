@@ -270,6 +270,11 @@ pub fn members(options: &Options) -> Result<Report> {
         if played.lost > 0 {
             report.faults.push(format!("{step:?}: {} sessions were lost: {}", played.lost, scene.why_lost()));
         }
+        let Asked { failed, error, .. } = &played.summary;
+        if *failed > 0 {
+            let error = error.as_deref().unwrap_or_default();
+            report.faults.push(format!("{step:?}: {failed} questions were not answered: {error}"));
+        }
         report.missed.extend(played.missed(options.members, exchange));
         if step == Step::Exchange {
             exchange = Some(played.cpu_ms);
