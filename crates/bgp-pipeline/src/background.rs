@@ -136,9 +136,11 @@ impl Pipeline {
         self.background.waiting = false;
         self.trim();
         let filtering = self.apply_filters();
-        let (now, passed) = (self.ends(), self.passed());
+        let now = self.ends();
+        let passed = self.passed();
         let core = &mut self.core;
         let more = core.sets.collect(now, passed, budget, &mut core.classes, &mut core.next_hops);
+        self.marks.fit(core.sets.numbers());
         self.bury(passed);
         self.forget_hashes();
         let released = self.release_suppressed(budget);

@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 /// hash stands beside its number: a table that grows would have a cache miss for each that it had to look up.
 #[derive(Debug)]
 pub(crate) struct Index<T> {
+    /// None before the first one.
     shards: Vec<HashTable<Indexed<T>>>,
 }
 
@@ -25,36 +26,36 @@ impl<T> Indexed<T> {
 const SHARDS: usize = 256;
 
 impl<T: Copy + Eq> Index<T> {
-    /// No tables yet: nothing may be looked for or inserted.
-    pub(crate) fn none() -> Self {
-        Self { shards: Vec::new() }
-    }
-
+    /// An empty one takes no memory.
     pub(crate) fn new() -> Self {
-        Self { shards: vec![HashTable::new(); SHARDS] }
+        Self { shards: Vec::new() }
     }
 
     /// The one with this hash of which `is_one` holds.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u32, is_one: impl Fn(T) -> bool) -> Option<T> {
         let same = |other: &Indexed<T>| other.hash == hash && is_one(other.number);
-        self.shards[shard(hash)].find(spread(hash), same).map(|found| found.number)
+        self.shards.get(shard(hash))?.find(spread(hash), same).map(|found| found.number)
     }
 
     pub(crate) fn insert(&mut self, new: Indexed<T>) {
+        if self.shards.is_empty() {
+            self.shards = vec![HashTable::new(); SHARDS];
+        }
         self.shards[shard(new.hash)].insert_unique(new.spread(), new, Indexed::spread);
     }
 
     /// One has another number from now on.
     pub(crate) fn renumber(&mut self, old: Indexed<T>, number: T) {
-        if let Some(found) = self.shards[shard(old.hash)].find_mut(old.spread(), |other| *other == old) {
+        let shard = self.shards.get_mut(shard(old.hash));
+        if let Some(found) = shard.and_then(|shard| shard.find_mut(old.spread(), |other| *other == old)) {
             found.number = number;
         }
     }
 
     /// Forgets one, and gives memory back that a burst has left.
     pub(crate) fn remove(&mut self, old: Indexed<T>) {
-        let shard = &mut self.shards[shard(old.hash)];
+        let Some(shard) = self.shards.get_mut(shard(old.hash)) else { return };
         if let Ok(entry) = shard.find_entry(old.spread(), |other| *other == old) {
             entry.remove();
         }

@@ -218,6 +218,11 @@ impl Pipeline {
         self.core.sets.len()
     }
 
+    /// Bytes held for attributes themselves; asking costs nothing.
+    pub fn attribute_memory(&self) -> usize {
+        self.core.sets.octets()
+    }
+
     /// Bytes held, slack included.
     pub fn memory(&self) -> Memory {
         Memory {

@@ -30,6 +30,7 @@ pub mod fuzzing;
 mod adj_rib_out;
 mod aggregate;
 mod background;
+mod by_set;
 mod changes;
 mod check;
 mod checking;

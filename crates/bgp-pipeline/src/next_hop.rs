@@ -7,11 +7,14 @@
 //! Routes whose next hop the RIB has not been asked about before wait for one answer. So that this does not take a walk
 //! over the table, a next hop knows which prefixes wait for it, unless they are many.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::BTreeSet, hash::BuildHasher, net::IpAddr};
 
 use holdfast_types::{HashKey, Prefix};
 
-use crate::{Event, NextHopMode, Reachability};
+use crate::{
+    Event, NextHopMode, Reachability,
+    index::{Index, Indexed},
+};
 
 /// Prefixes that wait for one next hop's first answer, decided again at once (2 ms); more are found by a walk. One read
 /// from a peer brings half as many.
@@ -72,8 +75,10 @@ pub(crate) enum Concerned {
 pub(crate) struct NextHops {
     mode: NextHopMode,
     hops: Vec<NextHop>,
-    free: Vec<u32>,
-    index: HashMap<Gateway, u32, HashKey>,
+    /// Numbers among them that are given out again, the lowest first, so that the end may be given back.
+    free: BTreeSet<u32>,
+    index: Index<u32>,
+    key: HashKey,
     /// What was found last: an UPDATE tends to have the next hop of the one before.
     recent: Option<(Gateway, u32)>,
     /// Whose registration may have to change.
@@ -95,13 +100,13 @@ impl NextHops {
             queued: false,
             changed: 0,
         };
-        let index = HashMap::with_hasher(key);
         Self {
             mode,
             // [`NextHopId::LOCAL`] and [`NextHopId::DISCARD`].
             hops: vec![nobody(), nobody()],
-            free: Vec::new(),
-            index,
+            free: BTreeSet::new(),
+            index: Index::new(),
+            key,
             recent: None,
             queue: Vec::new(),
             unanswered: 0,
@@ -133,9 +138,17 @@ impl NextHops {
     }
 
     fn look_up(&mut self, gateway: Gateway) -> Option<NextHopId> {
-        let number = *self.index.get(&gateway)?;
+        let number = self.number(gateway)?;
         self.recent = Some((gateway, number));
         Some(NextHopId(number))
+    }
+
+    fn number(&self, gateway: Gateway) -> Option<u32> {
+        self.index.find(self.hash(gateway), |number| self.hops[number as usize].gateway == gateway)
+    }
+
+    fn hash(&self, gateway: Gateway) -> u32 {
+        self.key.hash_one(gateway) as u32
     }
 
     fn add(&mut self, gateway: Gateway) -> u32 {
@@ -150,7 +163,7 @@ impl NextHops {
             queued: false,
             changed: 0,
         };
-        let number = match self.free.pop() {
+        let number = match self.free.pop_first() {
             Some(number) => {
                 self.hops[number as usize] = hop;
                 number
@@ -160,7 +173,7 @@ impl NextHops {
                 self.hops.len() as u32 - 1
             }
         };
-        self.index.insert(gateway, number);
+        self.index.insert(Indexed { hash: self.hash(gateway), number });
         number
     }
 
@@ -200,10 +213,24 @@ impl NextHops {
             forgotten.push(NextHopId(number));
         }
         let hop = &mut self.hops[number as usize];
+        let gateway = hop.gateway;
+        hop.waiting = None;
         self.unanswered -= usize::from(hop.reachability.is_none());
-        self.index.remove(&hop.gateway);
+        self.index.remove(Indexed { hash: self.hash(gateway), number });
         self.recent = None;
-        self.free.push(number);
+        self.free.insert(number);
+        self.fit();
+    }
+
+    /// Gives back the numbers at the end that nobody has, and after a burst their memory.
+    fn fit(&mut self) {
+        while self.free.last().is_some_and(|last| *last as usize + 1 == self.hops.len()) {
+            self.free.pop_last();
+            self.hops.pop();
+        }
+        if self.hops.len() < self.hops.capacity() / 4 {
+            self.hops.shrink_to(2 * self.hops.len());
+        }
     }
 
     /// Begins or ends to remember which numbers are given back.
@@ -259,7 +286,7 @@ impl NextHops {
     /// Takes the RIB's answer. Who is concerned has to be decided again: anybody by the walk over the table with that
     /// number.
     pub(crate) fn answer(&mut self, address: IpAddr, reachability: Reachability, walk: u64) -> Concerned {
-        let Some(&number) = self.index.get(&Gateway { address, interface: 0 }) else {
+        let Some(number) = self.number(Gateway { address, interface: 0 }) else {
             return Concerned::Nobody;
         };
         let hop = &mut self.hops[number as usize];
@@ -309,9 +336,7 @@ impl NextHops {
     pub(crate) fn memory(&self) -> usize {
         let waiting = self.hops.iter().filter_map(|hop| hop.waiting.as_ref());
         let waiting: usize = waiting.map(|waiting| waiting.capacity() * size_of::<Prefix>()).sum();
-        waiting
-            + self.hops.capacity() * size_of::<NextHop>()
-            + self.index.capacity() * size_of::<(Gateway, u32)>()
+        waiting + self.hops.capacity() * size_of::<NextHop>() + self.index.memory()
     }
 }
 
@@ -346,6 +371,27 @@ mod tests {
         hops.release(id);
         assert_eq!(hops.acquire(gateway(1)), id);
         assert_eq!(hops.poll_event(), None);
+    }
+
+    #[test]
+    fn what_many_next_hops_have_taken_is_given_back_when_they_go() {
+        let mut hops = NextHops::new(NextHopMode::Resolved, HashKey::new([1, 0]));
+        let of = |number: u32| Gateway { address: IpAddr::from(number.to_be_bytes()), interface: 0 };
+        let first = hops.acquire(of(1));
+        let before = hops.memory();
+        let ids: Vec<_> = (2..50_000).map(|number| hops.acquire(of(number))).collect();
+        while hops.poll_event().is_some() {}
+        let full = hops.memory();
+        ids.into_iter().for_each(|id| hops.release(id));
+        while hops.poll_event().is_some() {}
+        // The index has many parts.
+        assert!(full > 3 << 20 && hops.memory() < before + (16 << 10), "{before}, {full}, {}", hops.memory());
+        assert_eq!((hops.find(of(1)), hops.find(of(2))), (Some(first), None));
+        assert_eq!(
+            hops.acquire(of(9)),
+            NextHopId(first.0 + 1),
+            "numbers are given out again from the lowest on"
+        );
     }
 
     #[test]

@@ -238,6 +238,12 @@ impl Handles {
             let defined = self.defined.get_mut(hop.0 as usize).is_some_and(std::mem::take);
             given_up.extend(defined.then_some(hop.0));
         }
+        while self.defined.last().is_some_and(|is_defined| !is_defined) {
+            self.defined.pop();
+        }
+        if self.defined.len() < self.defined.capacity() / 4 {
+            self.defined.shrink_to(2 * self.defined.len());
+        }
         self.shared.retain(|shared, handle| {
             let stays = !forgotten.iter().any(|hop| shared.has(*hop));
             if !stays {

@@ -27,6 +27,7 @@ use holdfast_types::{Asn, BgpRole, HashKey, RouterId};
 use self::births::Births;
 use crate::{
     PeerIndex,
+    by_set::BySet,
     class::{Class, ClassId, Classes, Ingress},
     hashes::Hashes,
     index::{Index, Indexed},
@@ -301,9 +302,9 @@ pub(crate) struct AttributeSets {
     dropped: Vec<SetId>,
     idle: VecDeque<(SetId, Stamp)>,
     /// What policies that are asked for each route have made of sets: few, as a policy has few outcomes.
-    variants: HashMap<SetId, HashMap<Edits, SetId, HashKey>, HashKey>,
+    variants: BySet<HashMap<Edits, SetId, HashKey>>,
     /// What stages behind the decision have made of sets ([`Core::before_export`](crate::core::Core::before_export)).
-    offered: HashMap<SetId, HashMap<Asker, Option<SetId>, HashKey>, HashKey>,
+    offered: BySet<HashMap<Asker, Option<SetId>, HashKey>>,
     /// What export policies say of the sets.
     pub(crate) exported: Verdicts,
     /// The same of sets after an import policy that looks at prefixes: one that does not is asked once all the same.
@@ -341,8 +342,8 @@ impl AttributeSets {
             pool: Pool::new(),
             dropped: Vec::new(),
             idle: VecDeque::new(),
-            variants: HashMap::with_hasher(key),
-            offered: HashMap::with_hasher(key),
+            variants: BySet::default(),
+            offered: BySet::default(),
             exported: Verdicts::default(),
             exported_after: Verdicts::default(),
             hashes: Hashes::default(),
@@ -611,24 +612,24 @@ impl AttributeSets {
 
     /// The set that these edits have made of another; [`SetId::NONE`]: it is refused then.
     pub(crate) fn variant(&self, set: SetId, edits: &Edits) -> Option<SetId> {
-        self.variants.get(&set)?.get(edits).copied()
+        self.variants.get(set)?.get(edits).copied()
     }
 
     /// Remembers one, with the user it was acquired with.
     pub(crate) fn add_variant(&mut self, set: SetId, edits: Edits, derived: SetId) {
         let key = self.key;
-        self.variants.entry(set).or_insert_with(|| HashMap::with_hasher(key)).insert(edits, derived);
+        self.variants.get_or_insert_with(set, || HashMap::with_hasher(key)).insert(edits, derived);
     }
 
     /// What was made of a set for one who asks; `None`: nobody has asked.
     pub(crate) fn offered(&self, set: SetId, asker: Asker) -> Option<Option<SetId>> {
-        self.offered.get(&set)?.get(&asker).copied()
+        self.offered.get(set)?.get(&asker).copied()
     }
 
     /// Remembers it, with the user it was acquired with if it is another set; whether there is room.
     pub(crate) fn keep_offered(&mut self, set: SetId, asker: Asker, made: Option<SetId>) -> bool {
         let key = self.key;
-        let answers = self.offered.entry(set).or_insert_with(|| HashMap::with_hasher(key));
+        let answers = self.offered.get_or_insert_with(set, || HashMap::with_hasher(key));
         let has_room = answers.len() < MOST_ASKERS;
         if has_room {
             answers.insert(asker, made);
@@ -639,7 +640,7 @@ impl AttributeSets {
     /// A set is about to go, and what was made of it.
     #[cold]
     fn forget_offered(&mut self, set: SetId) {
-        let answers = self.offered.remove(&set).into_iter().flatten();
+        let answers = self.offered.remove(set).into_iter().flatten();
         let made = answers.filter_map(|(_, made)| made);
         made.filter(|made| *made != set).for_each(|made| self.release(made));
     }
@@ -714,7 +715,7 @@ impl AttributeSets {
         match self.verdict(set) {
             Verdict::Accepted(derived) if derived != set => self.release(derived),
             Verdict::PerRoute => {
-                let others = self.variants.remove(&set).into_iter().flatten();
+                let others = self.variants.remove(set).into_iter().flatten();
                 others
                     .map(|(_, derived)| derived)
                     .filter(|other| ![set, SetId::NONE].contains(other))
@@ -777,11 +778,18 @@ impl AttributeSets {
         self.records.numbers()
     }
 
+    /// Octets held for attributes.
+    pub(crate) fn octets(&self) -> usize {
+        self.pool.memory()
+    }
+
     pub(crate) fn memory(&self) -> usize {
         self.pool.memory()
             + self.records.memory()
             + self.index.memory()
             + self.idle.capacity() * size_of::<(SetId, Stamp)>()
+            + self.variants.memory()
+            + self.offered.memory()
             + self.exported.memory()
             + self.exported_after.memory()
             + self.of_routes.memory()

@@ -19,7 +19,7 @@ use std::{
 
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_nsr::Relief;
-use holdfast_process::spawn_task;
+use holdfast_process::{heap::note_freed, spawn_task};
 use tokio::{
     sync::{MutexGuard, Notify},
     time::{sleep_until, timeout},
@@ -116,7 +116,9 @@ async fn work(bgp: Rc<Bgp>) {
             if !speaker.pipeline.is_settled() {
                 speaker.pace();
             }
+            let held = speaker.pipeline.attribute_memory();
             let more = speaker.pipeline.work(SLICE);
+            note_freed(held.saturating_sub(speaker.pipeline.attribute_memory()));
             (more, speaker.pipeline.is_waiting(), speaker.pipeline.poll_timeout())
         });
         if more {

@@ -378,6 +378,11 @@ impl Router {
         self.rollup(name, "Pss:")
     }
 
+    /// The same with all that others have of it too, its program included: what a list of processes says.
+    pub fn resident(&self, name: &str) -> Result<u64> {
+        self.rollup(name, "Rss:")
+    }
+
     /// That part of it which is the process's own alone: not the replication log, not the binary.
     pub fn heap(&self, name: &str) -> Result<u64> {
         self.rollup(name, "Pss_Anon:")

@@ -3,10 +3,13 @@
 //! The allocator does that only at the end of its heap, where most often something small is in use. So each process looks now
 //! and then how much is free, and has it taken back.
 
-use std::{convert::Infallible, time::Duration};
+use std::{cell::Cell, convert::Infallible, rc::Rc, time::Duration};
 
 use holdfast_sys::heap::{Heap, give_back, heap};
+use tokio::sync::Notify;
 use tracing::debug;
+
+use crate::metrics::turn;
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(10);
@@ -14,6 +17,9 @@ const LOOK: Duration = Duration::from_secs(10);
 /// So much has to be free that was not given back before, and an eighth of what is in use: taking it back costs time, and so
 /// does using it again.
 const WORTH: usize = 256 << 10;
+
+/// So much that was freed goes back at once: the kernel takes 0.1 ms for each MiB, during which nothing else has its turn.
+const MUCH: usize = 8 << 20;
 
 /// What has been given back of what is free.
 #[derive(Debug, Default)]
@@ -32,14 +38,54 @@ impl Given {
     }
 }
 
+/// What was freed since memory was given back last, as far as it was noted.
+#[derive(Debug, Default)]
+struct Freed {
+    octets: Cell<usize>,
+    is_much: Notify,
+}
+
+impl Freed {
+    fn note(&self, octets: usize) {
+        self.octets.set(self.octets.get() + octets);
+        if self.octets.get() >= MUCH {
+            self.is_much.notify_one();
+        }
+    }
+
+    /// Returns when much has been freed.
+    async fn much(&self) {
+        while self.octets.get() < MUCH {
+            self.is_much.notified().await;
+        }
+    }
+}
+
+thread_local! {
+    static FREED: Rc<Freed> = Rc::default();
+}
+
+/// Notes that this thread has freed so many octets: where they are many they go back to the kernel before there are more of
+/// them, as it takes them all in one turn.
+pub fn note_freed(octets: usize) {
+    FREED.with(|freed| freed.note(octets));
+}
+
 /// Looks as long as the process lives.
 pub(crate) async fn look() -> Infallible {
-    let mut given = Given::default();
+    let (mut given, freed) = (Given::default(), FREED.with(Rc::clone));
     loop {
-        tokio::time::sleep(LOOK).await;
-        let found = heap();
-        if given.is_due(found) {
-            give_back();
+        let is_much = tokio::select! {
+            () = tokio::time::sleep(LOOK) => false,
+            () = freed.much() => true,
+        };
+        freed.octets.set(0);
+        if is_much || given.is_due(heap()) {
+            let (found, _) = turn("giving memory back", || {
+                give_back();
+                heap()
+            });
+            given.0 = found.free;
             debug!(event = "memory-given-back", free = found.free, used = found.used, "memory is given back");
         }
     }
@@ -48,6 +94,23 @@ pub(crate) async fn look() -> Infallible {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_was_freed_is_given_back_before_there_is_more_of_it() {
+        let (freed, waker) = (Freed::default(), std::task::Waker::noop());
+        let is_much = || {
+            let mut waiting = std::pin::pin!(freed.much());
+            waiting.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_ready()
+        };
+        freed.note(MUCH - 1);
+        assert!(!is_much());
+        let (waited, ()) = tokio::join!(tokio::time::timeout(LOOK, freed.much()), async { freed.note(1) });
+        assert!(waited.is_ok() && is_much());
+        freed.octets.set(0);
+        // A bell that has rung before says nothing.
+        freed.note(1);
+        assert!(!is_much());
+    }
 
     #[test]
     fn what_was_given_back_is_not_given_again_until_it_was_in_use() {

@@ -38,7 +38,7 @@ mod configured;
 mod descriptor;
 mod dial;
 pub mod formats;
-mod heap;
+pub mod heap;
 pub mod kept;
 mod listening;
 pub mod log;

@@ -134,6 +134,9 @@ impl<P: Copy> Iterator for Routes<'_, P> {
     }
 }
 
+/// Sets for which there is always room.
+const FEW: usize = 1024;
+
 /// For each attribute set its first chain in the present window. Shared by all groups and families: four
 /// octets a set would do, but then it had to be cleared for each window.
 #[derive(Debug, Default)]
@@ -146,14 +149,19 @@ impl SetIndex {
     pub(super) fn begin(&mut self, sets: usize) {
         if self.marks.len() < sets {
             self.marks.resize(sets, (0, 0));
-        } else if self.marks.len() > 4 * sets {
-            self.marks.truncate(sets);
-            self.marks.shrink_to_fit();
         }
         self.window = self.window.wrapping_add(1);
         if self.window == 0 {
             self.marks.fill((0, 0));
             self.window = 1;
+        }
+    }
+
+    /// Gives back what a burst of sets has left.
+    pub(crate) fn fit(&mut self, sets: usize) {
+        if self.marks.len() > 4 * sets.max(FEW) {
+            self.marks.truncate(sets);
+            self.marks.shrink_to_fit();
         }
     }
 

@@ -150,7 +150,7 @@ pub(crate) struct SignedRoutes {
 
 impl SignedRoutes {
     pub(crate) fn new(key: HashKey) -> Self {
-        Self { key, routes: Vec::new(), index: Index::none(), unverified: 0, counts: Vec::new() }
+        Self { key, routes: Vec::new(), index: Index::new(), unverified: 0, counts: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -223,9 +223,6 @@ impl SignedRoutes {
 
     /// Adds a route of which nothing is known; none has its key.
     pub(crate) fn add(&mut self, key: RouteKey, set: SetId) -> Place {
-        if self.routes.is_empty() {
-            self.index = Index::new();
-        }
         let (hash, number) = (self.hash(key), Place(self.routes.len() as u32));
         self.index.insert(Indexed { hash, number });
         let Self { routes, unverified, counts, .. } = self;
@@ -259,7 +256,7 @@ impl SignedRoutes {
         removed.count(&mut self.counts, |count, one| *count -= one);
         if self.routes.is_empty() {
             // What was there has left.
-            (self.routes, self.index, self.counts) = (Vec::new(), Index::none(), Vec::new());
+            (self.routes, self.index, self.counts) = (Vec::new(), Index::new(), Vec::new());
         }
         Some(removed)
     }

@@ -11,6 +11,7 @@ mod freeze;
 mod journal;
 mod links;
 mod members;
+mod memory;
 mod model;
 mod neighbors;
 mod orf;
