@@ -215,7 +215,7 @@ impl<P: IpPrefix> Window<P> {
         side: Side,
     ) {
         let Some(&Change { prefix, old, new }) = alike.first() else { return };
-        let was = before.side().and_then(|side| recipients.group(side).judge(core, prefix, old));
+        let was = before.side().and_then(|side| recipients.group(side).judge_here(core, prefix, old));
         let now = self.place(core, marks, recipients, prefix, (new, side));
         let one_by_one = alike.len() > 1 && !recipients.holds_for_all::<P>(core, (before, old), (new, side));
         let (alike, others) = alike.split_at(if one_by_one { 1 } else { alike.len() });
@@ -223,9 +223,11 @@ impl<P: IpPrefix> Window<P> {
             alike.iter().for_each(|change| self.pass(core, recipients, change, (before, was), now));
         }
         // What fitted no message was not announced.
-        let was_too_long =
-            self.too_long.is_some() && self.was_too_long(recipients.route(core, prefix, new.source));
-        let was = was.filter(|_| !was_too_long);
+        let was =
+            match self.too_long.is_some() && self.was_too_long(recipients.route(core, prefix, new.source)) {
+                true => None,
+                false => was,
+            };
         match (was, now) {
             (None, None) if before == Before::Unknown => {
                 self.retire(core, recipients, Target::All, new.source, alike);
@@ -620,7 +622,7 @@ impl<P: IpPrefix> Window<P> {
         (path, side): (Path, Side),
     ) -> Option<Place> {
         let group = recipients.group(side);
-        let judged = group.judge(core, prefix, path)?;
+        let judged = group.judge_here(core, prefix, path)?;
         let member = recipients.member(core, path.source);
         let source = recipients.source_number(core, path.source);
         let identifier = recipients.tells_each::<P>().then(|| core.sources.get(path.source).identifier);

@@ -61,7 +61,23 @@ impl Group {
         if path.is_some() { self.judge_path(core, prefix, path) } else { None }
     }
 
+    /// The same where routes are announced: in place, as it is asked twice for each.
+    #[inline(always)]
+    pub(crate) fn judge_here<P: IpPrefix>(
+        &self,
+        core: &mut Core,
+        prefix: P,
+        path: Path,
+    ) -> Option<ExportDecision> {
+        if path.is_some() { self.judge_in_place(core, prefix, path) } else { None }
+    }
+
     fn judge_path<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<ExportDecision> {
+        self.judge_in_place(core, prefix, path)
+    }
+
+    #[inline(always)]
+    fn judge_in_place<P: IpPrefix>(&self, core: &mut Core, prefix: P, path: Path) -> Option<ExportDecision> {
         core.effort.judged += 1;
         if !self.export.wants(prefix) {
             return None;

@@ -215,7 +215,7 @@ impl UpdatePart {
 /// Prefixes that are taken in at once of an UPDATE that is longer than [`WHOLE`].
 const PART: usize = 1024;
 /// Octets of prefixes that are always taken in at once: as many as a message without RFC 8654 has.
-const WHOLE: usize = 4096;
+pub(crate) const WHOLE: usize = 4096;
 
 /// Reads UPDATEs; keeps its buffers.
 #[derive(Debug, Default)]

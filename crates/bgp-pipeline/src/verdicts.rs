@@ -81,7 +81,14 @@ impl Verdicts {
     }
 
     /// The set's number is about to mean another. Numbers in use are below `numbers`.
+    #[inline]
     pub(crate) fn forget(&mut self, set: SetId, numbers: usize) {
+        if !self.entries.is_empty() {
+            self.forget_answers(set, numbers);
+        }
+    }
+
+    fn forget_answers(&mut self, set: SetId, numbers: usize) {
         let first = set.index() * self.ways;
         if let Some(entries) = self.entries.get_mut(first..first + self.ways) {
             entries.fill(0);

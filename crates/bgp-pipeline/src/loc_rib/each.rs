@@ -27,7 +27,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         // Most often a walk finds nothing, and some peers say the same again: comparing all paths is dear.
         let mut is_new = edits.is_empty() || self.core.next_hops_moving || self.core.deciding_anew;
         for (_, edit) in edits {
-            is_new |= self.change(prefix.into(), &mut room.after, *edit);
+            is_new |= self.change(prefix, &mut room.after, *edit);
         }
         let word = if is_new { self.order(prefix, word, !edits.is_empty(), &mut room) } else { word };
         self.room.each = room;

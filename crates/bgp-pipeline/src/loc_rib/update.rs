@@ -2,7 +2,7 @@
 //!
 //! Most prefixes have one path, and most events concern no other: then there is nothing to load and to compare.
 
-use holdfast_types::{IpPrefix, Prefix};
+use holdfast_types::IpPrefix;
 
 use super::{edit::Edit, scratch::Scratch};
 use crate::{
@@ -123,7 +123,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
     #[inline(always)]
     pub(super) fn delete(&mut self, prefix: P, path: Path) -> Option<u64> {
         self.core.sets.release(path.set);
-        self.exchange(prefix.into(), path, Path::NONE);
+        self.exchange(prefix, path, Path::NONE);
         if path.is_best() {
             self.tell(prefix, path, Path::NONE);
         }
@@ -132,11 +132,11 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
 
     /// The short way: the prefix has no other path, so this one is best if it can be.
     pub(super) fn revise_only(&mut self, prefix: P, old: Path, edit: Edit) -> Option<u64> {
-        let Some(mut new) = self.edited(prefix.into(), old, edit) else { return old.alone() };
+        let Some(mut new) = self.edited(prefix, old, edit) else { return old.alone() };
         if new.is_some() && !matches!(edit, Edit::Put(_)) {
             new = self.core.lone(prefix.into(), new);
         }
-        self.exchange(prefix.into(), old, new);
+        self.exchange(prefix, old, new);
         self.announce(prefix, old.if_best(), new.if_best(), false);
         new.alone()
     }
@@ -145,9 +145,9 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
     pub(super) fn revise_among(&mut self, prefix: P, word: u64, edit: Edit) -> Option<u64> {
         let Some(source) = edit.source() else { return self.revise_paths(prefix, word, &[(prefix, edit)]) };
         let (at, old) = self.lists.find(word, source);
-        let Some(new) = self.edited(prefix.into(), old, edit) else { return Some(word) };
+        let Some(new) = self.edited(prefix, old, edit) else { return Some(word) };
         let new = new.unchosen();
-        self.exchange(prefix.into(), old.unchosen(), new);
+        self.exchange(prefix, old.unchosen(), new);
         let best = self.lists.best(word);
         let outcome = self.challenge(prefix.into(), old, new, edit, best);
         match outcome {
@@ -173,7 +173,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
         self.lists.load(word, &mut paths);
         let mut changed = self.core.deciding_anew;
         for (_, edit) in edits {
-            changed |= self.change(prefix.into(), &mut paths, *edit);
+            changed |= self.change(prefix, &mut paths, *edit);
         }
         paths.retain(|path| path.is_some());
         let word =
@@ -183,7 +183,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
     }
 
     /// What an edit makes of the paths it concerns; whether that is anything. What is gone leaves its source in its place.
-    pub(super) fn change(&mut self, prefix: Prefix, paths: &mut Vec<Path>, edit: Edit) -> bool {
+    pub(super) fn change(&mut self, prefix: P, paths: &mut Vec<Path>, edit: Edit) -> bool {
         let Some(source) = edit.source() else {
             let mut changed = false;
             for path in paths.iter_mut().filter(|path| path.is_some()) {
@@ -227,8 +227,8 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
 
     /// What an edit makes of the path it concerns ([`Path::NONE`]: of a path that is not there, or is no
     /// more); `None` if nothing. The users of sets are settled with that.
-    #[inline]
-    pub(super) fn edited(&mut self, prefix: Prefix, old: Path, edit: Edit) -> Option<Path> {
+    #[inline(always)]
+    pub(super) fn edited(&mut self, prefix: P, old: Path, edit: Edit) -> Option<Path> {
         match edit {
             Edit::Put(new) => {
                 let same = old.is_repeated_by(new);
@@ -243,7 +243,7 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
                 new.flags.set(Flags::SUPPRESSED, on);
                 (old.is_some() && old != new).then_some(new)
             }
-            Edit::Visit => self.visited(prefix, old),
+            Edit::Visit => self.visited(prefix.into(), old),
         }
     }
 
@@ -257,18 +257,18 @@ impl<P: IpPrefix> PrefixUpdate<'_, P> {
     }
 
     /// The source's path is another one (either may be [`Path::NONE`]): counts, and shows it to who looks.
-    #[inline]
-    pub(super) fn exchange(&mut self, prefix: Prefix, old: Path, new: Path) {
+    #[inline(always)]
+    pub(super) fn exchange(&mut self, prefix: P, old: Path, new: Path) {
         let counts = self.counts(if new.is_some() { new.source } else { old.source });
         let change = |count: &mut u64, was: bool, is: bool| *count = *count + u64::from(is) - u64::from(was);
         change(&mut counts.received, old.is_some(), new.is_some());
         change(&mut counts.accepted, old.is_accepted(), new.is_accepted());
         change(&mut counts.best, old.is_best(), new.is_best());
         if self.core.seams.are_watched() {
-            self.core.pass_in(prefix, old, new);
+            self.core.pass_in(prefix.into(), old, new);
         }
         if self.core.signatures.is_used {
-            self.core.signed_exchanged(prefix, old, new);
+            self.core.signed_exchanged(prefix.into(), old, new);
         }
     }
 

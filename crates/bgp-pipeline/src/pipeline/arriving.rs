@@ -14,7 +14,7 @@ use crate::{
     core::family_index,
     next_hop::Concerned,
     path::{SetId, SourceId},
-    peer_in::{self, Arrival, Drops, UpdatePart},
+    peer_in::{self, Arrival, Drops, UpdatePart, WHOLE},
     rewriter::Slot,
 };
 
@@ -25,7 +25,7 @@ impl Pipeline {
     /// The session must end with this NOTIFICATION. What is wrong but harmless (RFC 7606) is counted instead:
     /// [`Self::drops`].
     pub fn update(&mut self, index: PeerIndex, body: &[u8]) -> Result<(), Notification> {
-        let mut next = Some(UpdatePart::default());
+        let mut next = self.update_part(index, body, UpdatePart::default())?;
         while let Some(part) = next {
             next = self.update_part(index, body, part)?;
         }
@@ -59,8 +59,14 @@ impl Pipeline {
         let stale = if peer.stale.is_empty() { None } else { Some(peer.stale.clone()) };
         let identifiers = session.facts.identifiers_received;
         // What is wrong with it was counted with its first part.
-        let mut counted = Drops::default();
-        let drops = if part.is_first() { &mut peer.drops } else { &mut counted };
+        let mut counted;
+        let drops = match part.is_first() {
+            true => &mut peer.drops,
+            false => {
+                counted = Drops::default();
+                &mut counted
+            }
+        };
         let mut origin = peer_in::Origin { source, facts: &session.facts, drops: &mut *drops };
         let read = self.reader.read(&mut self.core, sections, &mut origin);
         let mut arrival = read.inspect_err(|_| self.core.asked = None)?;
@@ -68,7 +74,8 @@ impl Pipeline {
         if peer.config.paths.role.is_some() {
             arrival.count_leaks(&self.core, identifiers, drops);
         }
-        let next = arrival.keep_part(part, identifiers);
+        // One that is short is taken in at once.
+        let next = if body.len() > WHOLE { arrival.keep_part(part, identifiers) } else { None };
         if self.core.rewriters.are_in(Slot::BeforeImport) {
             arrival.rewrite(&mut self.core);
         }
