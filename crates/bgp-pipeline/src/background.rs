@@ -137,7 +137,8 @@ impl Pipeline {
         self.trim();
         let filtering = self.apply_filters();
         let now = self.ends();
-        let passed = self.passed();
+        let is_waited_for = self.core.sets.has_dropped() || !self.background.graves.is_empty();
+        let passed = if is_waited_for { self.passed() } else { now };
         let core = &mut self.core;
         let more = core.sets.collect(now, passed, budget, &mut core.classes, &mut core.next_hops);
         self.marks.fit(core.sets.numbers());
@@ -385,6 +386,10 @@ impl Pipeline {
 
     /// Forgets changes that all readers have passed, or that are too many.
     fn trim(&mut self) {
+        if self.v4.is_short() && self.v6.is_short() {
+            // However many readers there are.
+            return;
+        }
         let limit = self.core.speaker.limits.log as u64;
         let ends = self.ends();
         let [v4, v6] = self.passed();
@@ -474,6 +479,11 @@ impl<P: IpPrefix> Table<P> {
                 true | false => {}
             }
         }
+    }
+
+    /// Whether there is nothing that readers have not passed, and nothing that they have lost.
+    fn is_short(&self) -> bool {
+        self.rib.log.len() == 0 && self.gone.is_empty() && self.gone_paths.is_empty()
     }
 
     /// Of prefixes, and of paths.

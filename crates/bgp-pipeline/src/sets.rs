@@ -675,6 +675,11 @@ impl AttributeSets {
         }
     }
 
+    /// Whether sets have lost their last users, so that [`Self::collect`] has something to do now or later.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty() || !self.idle.is_empty()
+    }
+
     /// Frees up to `budget` sets that nobody uses and that no reader can meet any more: those dropped
     /// before the logs stood at `passed`, where the slowest reader is. The logs stand at `now`.
     pub(crate) fn collect(
