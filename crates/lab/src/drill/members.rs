@@ -138,6 +138,8 @@ pub struct Played {
     pub summary: Asked,
     /// Longest turn of each process, in microseconds of processor time, since it began.
     pub longest_turn_us: BTreeMap<String, u64>,
+    /// The end of the range of the histogram that has the median turn of each process, in the same way.
+    pub median_turn_us: BTreeMap<String, u64>,
     /// Processes killed as hung.
     pub hung: u64,
     /// Sessions lost.
@@ -165,18 +167,20 @@ impl fmt::Display for Played {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, command_ms, routes_ms, quiet_ms, cpu_ms, announced, withdrawn, .. } = self;
         let Asked { asked, p50_ms, p99_ms, max_ms, failed, ref error } = self.summary;
-        let turns: Vec<_> =
-            self.longest_turn_us.iter().map(|(name, turn)| format!("{name} {turn}")).collect();
+        let turns = |turns: &BTreeMap<String, u64>| {
+            turns.iter().map(|(name, turn)| format!("{name} {turn}")).collect::<Vec<_>>().join(", ")
+        };
         write!(
             f,
             "{step:?}: command {command_ms} ms, all routes {routes_ms} ms, quiet {quiet_ms} ms, bgp {cpu_ms} ms of processor \
              time; announced {announced}, withdrawn {withdrawn}; latest message {} ms; summary asked {asked} times: p50 \
-             {p50_ms}, p99 {p99_ms}, max {max_ms} ms, {failed} failed {}; hung {}, lost {}; longest turns (us): {}",
+             {p50_ms}, p99 {p99_ms}, max {max_ms} ms, {failed} failed {}; hung {}, lost {}; longest turns (us): {}; median turns, at most: {}",
             self.late_ms,
             error.as_deref().map(|error| format!("({error})")).unwrap_or_default(),
             self.hung,
             self.lost,
-            turns.join(", ")
+            turns(&self.longest_turn_us),
+            turns(&self.median_turn_us)
         )
     }
 }
@@ -197,6 +201,8 @@ const SUMMARY_P99: u64 = 200;
 const SUMMARY_MAX: u64 = 1_000;
 /// The longest turn, in microseconds.
 const TURN: u64 = 10_000;
+/// The median of turns.
+const MEDIAN_TURN: u64 = 2_000;
 /// KEEPALIVEs.
 const LATE: u64 = 100;
 /// A takeover takes at most so many times the processor time of the first exchange.
@@ -222,6 +228,9 @@ impl Played {
         }
         for (process, turn) in &self.longest_turn_us {
             goal(&format!("longest turn of {process} (us)"), *turn, TURN);
+        }
+        for (process, turn) in &self.median_turn_us {
+            goal(&format!("median turn of {process} (us)"), *turn, MEDIAN_TURN);
         }
         if let Some(exchange) = exchange
             && self.step.is_takeover()
@@ -305,6 +314,7 @@ mod tests {
             late_ms: 101,
             summary: Asked { p99_ms: 201, max_ms: 1_001, ..Asked::default() },
             longest_turn_us: [("bgp".to_owned(), 10_001), ("rib".to_owned(), 10_000)].into(),
+            median_turn_us: [("bgp".to_owned(), 2_000)].into(),
             hung: 0,
             lost: 0,
         }
@@ -317,5 +327,7 @@ mod tests {
         assert_eq!(played(Step::Kill).missed(300, Some(125)).len(), 5, "twice is enough");
         assert_eq!(played(Step::Flap).missed(300, Some(100)).len(), 4, "nobody takes over");
         assert_eq!(played(Step::Hang).missed(300, Some(100)).len(), 2, "nobody is there to answer");
+        let slow = Played { median_turn_us: [("bgp".to_owned(), 5_000)].into(), ..played(Step::Flap) };
+        assert_eq!(slow.missed(300, Some(100)).len(), 5);
     }
 }

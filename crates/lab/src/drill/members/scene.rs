@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use super::{Options, Played, Step, asker::Asker};
 use crate::{
@@ -156,6 +157,7 @@ impl Scene {
             late_ms: milliseconds(late.unwrap_or_default()),
             summary: self.asker.asked(),
             longest_turn_us: self.longest_turns()?,
+            median_turn_us: self.median_turns()?,
             hung: now.hung - before.hung,
             lost: now.lost - before.lost,
         })
@@ -252,6 +254,19 @@ impl Scene {
         Ok(turns.collect())
     }
 
+    fn median_turns(&self) -> Result<BTreeMap<String, u64>> {
+        let lines = self.router.cli(&["show", "counters", "holdfast_process_turn_seconds", "--json"])?;
+        let mut medians = BTreeMap::new();
+        for line in lines.lines() {
+            let shown: Value = serde_json::from_str(line).context("a counter")?;
+            let process = shown["labels"]["process"].as_str().context("a process")?;
+            if let Some(median) = median(&shown["value"]) {
+                medians.insert(process.to_owned(), median);
+            }
+        }
+        Ok(medians)
+    }
+
     /// Waits until `bgp` has nothing to do; which process that is, and its processor time.
     fn until_quiet(&self, limit: Duration) -> Result<(i32, Duration)> {
         self.asker.pause(true);
@@ -269,6 +284,20 @@ impl Scene {
             last = now;
         }
     }
+}
+
+/// The end of the range with the median, in microseconds; `None` where there is none.
+fn median(histogram: &Value) -> Option<u64> {
+    let count = histogram["count"].as_u64().filter(|count| *count > 0)?;
+    let mut below = 0;
+    for bucket in histogram["buckets"].as_array()? {
+        below += bucket[1].as_u64()?;
+        if 2 * below >= count {
+            return Some((bucket[0].as_f64()? * 1e6).round() as u64);
+        }
+    }
+    // Above the last range that has an end.
+    Some(u64::MAX)
 }
 
 fn next_version(version: &mut u8) {
@@ -313,6 +342,16 @@ fn configuration(versions: &[u8], max_paths: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_of_turns_is_the_end_of_its_range() {
+        let of = |counts: [u64; 3], count: u64| {
+            let buckets: Vec<_> = [0.00005, 0.002, 0.2].into_iter().zip(counts).collect();
+            median(&serde_json::json!({ "count": count, "sum": 1.0, "buckets": buckets }))
+        };
+        assert_eq!([of([5, 5, 0], 10), of([4, 2, 4], 10)], [Some(50), Some(2_000)]);
+        assert_eq!([of([0, 0, 4], 9), of([0, 0, 0], 0)], [Some(u64::MAX), None]);
+    }
 
     #[test]
     fn each_member_has_a_policy_of_its_own_in_a_configuration_that_is_right() {
