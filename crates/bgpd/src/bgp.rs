@@ -72,7 +72,7 @@ pub(crate) struct Bgp {
     pub(crate) freeze: Notify,
     /// It was tried.
     pub(crate) freed: Notify,
-    /// Histories have ended whose blocks are to be freed.
+    /// Histories have ended whose blocks are to be freed, or the pages of free blocks are to be given back.
     pub(crate) collect: Notify,
     /// What a session of the process before has received is in the tables again.
     pub(crate) replayed: Notify,
@@ -211,7 +211,7 @@ impl Bgp {
             if log.pacing.borrow().is_due() {
                 self.freeze.notify_one();
             }
-            if log.wants_collecting() {
+            if log.wants_collecting() || log.log.borrow().is_warm() {
                 self.collect.notify_one();
             }
         }

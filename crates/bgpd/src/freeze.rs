@@ -8,6 +8,7 @@ use std::{
 
 use holdfast_bgp_pipeline::{JournalEntry, PeerIndex};
 use holdfast_nsr::{EntryId, SessionId, Walk};
+use holdfast_process::metrics::turn;
 use holdfast_types::Family;
 use tracing::{debug, warn};
 
@@ -53,12 +54,21 @@ pub(crate) async fn run(bgp: Rc<Bgp>, log: Rc<ReplicationLog>) {
                 log.log.borrow_mut().cool();
             }
         }
+        cool(&log).await;
         if log.wants_folding(announced_once(&bgp.speaker.borrow())) {
             fold(&bgp, &log).await;
         } else if log.wants_collecting() {
             let _turn = log.histories.lock().await;
             log.collect(heads(&bgp.speaker.borrow()));
         }
+    }
+}
+
+/// Gives back what sessions that have ended had in the log; everything else has its turn in between.
+async fn cool(log: &Rc<ReplicationLog>) {
+    while log.log.borrow().is_warm() {
+        turn("giving memory back", || log.log.borrow_mut().cool_some());
+        tokio::task::yield_now().await;
     }
 }
 

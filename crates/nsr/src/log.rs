@@ -269,6 +269,16 @@ impl<M: Memory> Log<M> {
         self.store.release(session.cell..session.cell + self.store.layout.cell());
     }
 
+    /// Whether more free memory is held than is used soon: [`Self::cool_some`] gives it back, in several calls.
+    pub fn is_warm(&self) -> bool {
+        self.store.is_warm()
+    }
+
+    /// Gives back some of the free memory that is not used soon: what a session had that ended takes tens of milliseconds.
+    pub fn cool_some(&mut self) {
+        self.store.cool_some();
+    }
+
     /// Gives back memory that is kept for use soon, half of it each time: for when there was none.
     pub fn cool(&mut self) {
         self.store.cool();

@@ -9,6 +9,8 @@ use crate::{
 
 /// Free blocks that keep their pages, to be used again first: 8 MiB of the usual blocks.
 const RESERVE: usize = 64;
+/// Free blocks of which the pages are given back at a time: half a millisecond for the usual blocks.
+const FEW: usize = 16;
 
 /// What comes in may not take the last blocks, one in so many: reading has to wait while there is still room for
 /// what frees blocks, a snapshot or a folded list.
@@ -181,20 +183,31 @@ impl<M: Memory> Store<M> {
         self.set_word(self.layout.table_at(block) + 8, position);
     }
 
-    /// Gives a block back.
+    /// Gives a block back. It keeps its pages: a session that ends has thousands of blocks.
     pub(crate) fn free(&mut self, block: u32) {
         self.set_word(self.layout.table_at(block), 0);
-        if self.warm.len() < RESERVE {
-            return self.warm.push(block);
-        }
-        let at = self.layout.block_at(block);
-        self.memory.release(at..at + self.layout.block());
-        self.cold.push(block);
+        self.warm.push(block);
     }
 
-    /// Gives back the pages of half of the free blocks that have kept theirs, and of the last one.
+    /// Whether more free blocks have kept their pages than are used soon.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.warm.len() > RESERVE
+    }
+
+    /// Gives back the pages of a few of those.
+    pub(crate) fn cool_some(&mut self) {
+        self.cool_to(RESERVE.max(self.warm.len().saturating_sub(FEW)));
+    }
+
+    /// Gives back the pages of half of the free blocks that are used soon, and of the last one.
     pub(crate) fn cool(&mut self) {
-        let kept = self.warm.len() / 2;
+        self.cool_to(self.warm.len().min(RESERVE) / 2);
+    }
+
+    fn cool_to(&mut self, kept: usize) {
+        if kept >= self.warm.len() {
+            return;
+        }
         for block in self.warm.drain(kept..) {
             let at = self.layout.block_at(block);
             self.memory.release(at..at + self.layout.block());

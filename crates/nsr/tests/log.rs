@@ -1,6 +1,6 @@
 //! What the log promises besides surviving deaths: bounds, limits, and how little an idle session takes.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{cell::Cell, collections::BTreeSet, ops::Range, rc::Rc};
 
 use holdfast_nsr::{EntryId, Full, Inconsistent, Log, Memory, SessionId, Unreadable};
 
@@ -28,6 +28,14 @@ fn receive(log: &mut Log<impl Memory>, id: SessionId, octets: &[u8]) -> Result<(
 struct Pages {
     octets: Vec<u8>,
     touched: BTreeSet<usize>,
+    /// How many were given back.
+    released: Rc<Cell<usize>>,
+}
+
+impl Pages {
+    fn new(octets: usize) -> Self {
+        Self { octets: vec![0; octets], touched: BTreeSet::new(), released: Rc::default() }
+    }
 }
 
 impl Memory for Pages {
@@ -41,6 +49,7 @@ impl Memory for Pages {
 
     fn release(&mut self, range: Range<usize>) {
         let whole = range.start.div_ceil(4096)..range.end / 4096;
+        self.released.set(self.released.get() + whole.len());
         self.touched.retain(|page| !whole.contains(page));
     }
 
@@ -53,7 +62,7 @@ impl Memory for Pages {
 #[test]
 fn a_log_at_rest_gives_back_the_blocks_that_are_free() {
     let touched = |octets: usize, looks: usize| {
-        let memory = Pages { octets: vec![0; 64 << 20], touched: BTreeSet::new() };
+        let memory = Pages::new(64 << 20);
         let mut log = Log::create(memory, 1, KEY).expect("large enough");
         let id = log.open(0, 0, &[1; 300]).expect("room");
         for _ in 0..octets / 60_000 {
@@ -71,8 +80,34 @@ fn a_log_at_rest_gives_back_the_blocks_that_are_free() {
 }
 
 #[test]
+fn what_a_session_had_is_given_back_in_parts_when_it_ends() {
+    let memory = Pages::new(64 << 20);
+    let released = Rc::clone(&memory.released);
+    let mut log = Log::create(memory, 1, KEY).expect("large enough");
+    let id = log.open(0, 0, &[1; 300]).expect("room");
+    for _ in 0..400 {
+        log.push(id, &[1; 60_000], None).expect("room");
+    }
+    let before = released.get();
+    log.close(id);
+    assert!(released.get() <= before + 64, "its cell, at once");
+    let mut parts = 0;
+    while log.is_warm() {
+        let before = released.get();
+        log.cool_some();
+        let pages = released.get() - before;
+        assert!(pages > 0 && pages <= 16 * 32, "{pages} pages at a time");
+        parts += 1;
+    }
+    let all = released.get() - before;
+    assert!(parts > 5 && all > 3000, "{all} pages in {parts} parts");
+    log.cool_some();
+    assert_eq!(released.get() - before, all, "what is used soon stays");
+}
+
+#[test]
 fn an_idle_session_takes_a_page_of_its_cell_and_no_block() {
-    let memory = Pages { octets: vec![0; 256 << 20], touched: BTreeSet::new() };
+    let memory = Pages::new(256 << 20);
     let mut log = Log::create(memory, 1, KEY).expect("large enough");
     let ids: Vec<_> = (0..500).map(|_| log.open(0, 0, &[1; 300]).expect("room")).collect();
     let mut received = BTreeSet::new();
