@@ -73,6 +73,7 @@ mod rib_policy;
 mod route;
 mod route_verdicts;
 mod seam;
+mod secure_path;
 mod sets;
 mod show;
 mod signatures;

@@ -18,8 +18,8 @@ use crate::{
     core::{Core, family_index},
     next_hop::Gateway,
     path::{SetId, SourceId},
+    secure_path::secure_path_value,
     sets::{Absent, Owner, SetFlags},
-    signatures::secure_path_value,
 };
 
 /// Why something in an UPDATE was not taken as it is.

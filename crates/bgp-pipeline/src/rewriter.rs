@@ -21,7 +21,7 @@ use holdfast_types::Asn;
 
 use crate::{
     PeerKind,
-    signatures::{insert_secure_path, starts_inside},
+    secure_path::{insert_secure_path, starts_inside},
 };
 
 /// Answers that were no attributes and wait to be reported; further ones are not reported one by one.

@@ -20,7 +20,7 @@ use crate::{
     question::{Asked, Question},
     rewriter::Slot,
     route::{elements, last_element},
-    signatures::has_secure_path,
+    secure_path::has_secure_path,
     validity::{Rule, States},
 };
 

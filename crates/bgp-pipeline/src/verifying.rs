@@ -21,10 +21,10 @@ use crate::{
     core::Core,
     path::{Epoch, Path, SetId, SourceId},
     pipeline::Session,
+    secure_path::{hops, secure_path, secure_path_value},
     signatures::{
         Asked, Fault, HOLD, Look, Next, Place, Priority, RouteKey, SLOTS, SignatureCost, SignatureCounts,
-        SignatureJob, SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due, hops,
-        secure_path, secure_path_value,
+        SignatureJob, SignatureTable, SignatureVerdict, SignatureView, SignedRoute, Ticket, Work, due,
     },
     stage::Stages,
     table::Table,

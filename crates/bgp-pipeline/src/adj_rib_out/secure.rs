@@ -18,7 +18,7 @@ use crate::{
     onward::{Onward, Route, Signing, Towards, Unsigned},
     path::{Path, SetId, SourceId},
     rewrite,
-    signatures::{has_secure_path, secure_path, starts_inside},
+    secure_path::{has_secure_path, secure_path, starts_inside},
     signing::{Had, Waiting},
 };
 

@@ -20,7 +20,7 @@ use crate::{
     path::SourceId,
     rewrite::export::ExportedNextHop,
     seam::StreamKey,
-    signatures::{insert_secure_path, secure_path},
+    secure_path::{insert_secure_path, secure_path},
     signing::{Had, Outlook, Pending, Waiter, Waiting},
 };
 
