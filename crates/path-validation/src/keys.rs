@@ -1,8 +1,8 @@
 //! Routers' public keys (RFC 8205 section 5.2, RFC 8210 section 5.10).
 //!
-//! A key of suite 1 has 91 octets as they come, of which 27 are always the same: what is stored is 88 octets, AS, SKI and the
-//! point. Keys of other forms, and points that are on no curve, are stored whole beside them: what a cache withdraws is what it
-//! has announced.
+//! A key of suite 1 has 91 octets as they come, of which 27 are always the same, and its SKI is the SHA-1 of the others: what is
+//! stored is 68 octets, AS and the point. Keys of other forms, points that are on no curve, and keys with another SKI are stored
+//! whole beside them: what a cache withdraws is what it has announced.
 
 use std::{
     borrow::Cow,
@@ -142,7 +142,7 @@ impl Keys {
             .index
             .iter_hash(hash(self.seed, asn, ski))
             .map(|at| self.records.at(*at))
-            .filter(move |record| (record.asn, record.ski) == (asn, ski))
+            .filter(move |record| record.asn == asn && ski_of(record) == ski)
             .map(|record| StoredKey(Form::Point(&record.point)));
         let first = RouterKey { asn, ski, spki: Vec::new() };
         let others = self.others.range(first..).take_while(move |key| (key.asn, key.ski) == (asn, ski));
@@ -158,13 +158,13 @@ impl Keys {
     pub fn iter(&self) -> impl Iterator<Item = RouterKey> {
         let points = self.records.iter().map(|record| RouterKey {
             asn: record.asn,
-            ski: record.ski,
+            ski: ski_of(record),
             spki: StoredKey(Form::Point(&record.point)).spki().into_owned(),
         });
         points.chain(self.others.iter().cloned())
     }
 
-    /// Octets of memory, without those of the allocator: at most 100 for each key of P-256, and a few hundred. What this shares
+    /// Octets of memory, without those of the allocator: at most 80 for each key of P-256, and a few hundred. What this shares
     /// with the table as it was at other times counts here as well.
     pub fn memory(&self) -> usize {
         let other = |key: &RouterKey| size_of::<RouterKey>() + key.spki.capacity();
@@ -199,18 +199,16 @@ impl Keys {
     /// Gives back what is reserved.
     fn shrink(&mut self) {
         let (seed, records) = (self.seed, &self.records);
-        let hash_of = |at: &u32| hash(seed, records.at(*at).asn, records.at(*at).ski);
+        let hash_of = |at: &u32| hash(seed, records.at(*at).asn, ski_of(records.at(*at)));
         self.index.shrink_to_fit(hash_of);
         self.records.shrink();
     }
 
     /// Whether it is new.
     fn announce(&mut self, key: RouterKey) -> bool {
-        let Some(point) = p256::point(&key.spki).filter(p256::is_on_curve) else {
-            return self.others.insert(key);
-        };
-        let (seed, record) = (self.seed, Record { asn: key.asn, ski: key.ski, point });
-        let hash_of = |record: &Record| hash(seed, record.asn, record.ski);
+        let Some(record) = record_of(&key) else { return self.others.insert(key) };
+        let seed = self.seed;
+        let hash_of = |record: &Record| hash(seed, record.asn, ski_of(record));
         if self.index.find(hash_of(&record), |at| *self.records.at(*at) == record).is_some() {
             return false;
         }
@@ -223,11 +221,8 @@ impl Keys {
 
     /// Whether it was there.
     fn withdraw(&mut self, key: &RouterKey) -> bool {
-        let Some(point) = p256::point(&key.spki).filter(p256::is_on_curve) else {
-            return self.others.remove(key);
-        };
-        let record = Record { asn: key.asn, ski: key.ski, point };
-        let hash_of = |record: &Record| hash(self.seed, record.asn, record.ski);
+        let Some(record) = record_of(key) else { return self.others.remove(key) };
+        let hash_of = |record: &Record| hash(self.seed, record.asn, ski_of(record));
         let found = self.index.find_entry(hash_of(&record), |at| *self.records.at(*at) == record);
         let Ok(entry) = found else { return false };
         let (at, _) = entry.remove();
@@ -243,6 +238,18 @@ impl Keys {
     }
 }
 
+/// What a record is called, which is not stored.
+fn ski_of(record: &Record) -> Ski {
+    p256::ski(&record.point)
+}
+
+/// `None`: it is stored whole.
+fn record_of(key: &RouterKey) -> Option<Record> {
+    let point =
+        p256::point(&key.spki).filter(|point| p256::ski(point) == key.ski && p256::is_on_curve(point))?;
+    Some(Record { asn: key.asn, point })
+}
+
 fn hash(seed: [u64; 2], asn: Asn, ski: Ski) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(seed[0], seed[1]);
     (asn.0, ski.0).hash(&mut hasher);
@@ -255,7 +262,7 @@ pub struct StoredKey<'a>(pub(crate) Form<'a>);
 
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Form<'a> {
-    /// On P-256.
+    /// On P-256, with its own name.
     Point(&'a Point),
     /// Anything else.
     Whole(&'a [u8]),

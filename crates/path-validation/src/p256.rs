@@ -43,8 +43,16 @@ pub(crate) fn is_on_curve(point: &Point) -> bool {
     ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, uncompressed(point)).is_ok()
 }
 
+/// The point of a key, which is stored whole if it has another name than its own.
+fn usable_point(key: StoredKey<'_>) -> Option<Point> {
+    match key.0 {
+        Form::Point(stored) => Some(*stored),
+        Form::Whole(spki) => point(spki).filter(is_on_curve),
+    }
+}
+
 /// The subject key identifier of a key: SHA-1 of the point's octets (RFC 5280 section 4.2.1.2, by RFC 6487).
-fn ski(point: &Point) -> Ski {
+pub(crate) fn ski(point: &Point) -> Ski {
     let mut ski = Ski([0; 20]);
     ski.0.copy_from_slice(digest_of(&SHA1_FOR_LEGACY_USE_ONLY, &uncompressed(point)).as_ref());
     ski
@@ -97,14 +105,14 @@ impl Suite for P256 {
     }
 
     fn takes(&self, key: StoredKey<'_>) -> bool {
-        matches!(key.0, Form::Point(_))
+        usable_point(key).is_some()
     }
 
     fn verify(&self, key: StoredKey<'_>, digest: &Digest, signature: &[u8]) -> Result<(), BadSignature> {
-        let Form::Point(point) = key.0 else { return Err(BadSignature) };
+        let point = usable_point(key).ok_or(BadSignature)?;
         let digest = aws_lc_rs::digest::Digest::import_less_safe(digest.as_ref(), &SHA256)
             .map_err(|_| BadSignature)?;
-        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, uncompressed(point))
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, uncompressed(&point))
             .verify_digest(&digest, signature)
             .map_err(|_| BadSignature)
     }

@@ -1,20 +1,18 @@
-//! Keys of P-256, 88 octets each, in pages: tables that differ little share most of what they have.
+//! Keys of P-256, 68 octets each, in pages: tables that differ little share most of what they have.
 
 use std::sync::Arc;
 
-use holdfast_bgpsec_wire::Ski;
 use holdfast_types::Asn;
 
 /// Octets of a point on a curve of 256 bits: x and y.
 pub(crate) type Point = [u8; 64];
 
-/// Keys of a page: 22 KiB of them are copied for the first change in it that a reader must not see.
+/// Keys of a page: 17 KiB of them are copied for the first change in it that a reader must not see.
 const PAGE: usize = 256;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) asn: Asn,
-    pub(crate) ski: Ski,
     pub(crate) point: Point,
 }
 
@@ -85,7 +83,7 @@ mod tests {
     use super::*;
 
     fn record(number: u32) -> Record {
-        Record { asn: Asn(number), ski: Ski([0; 20]), point: [0; 64] }
+        Record { asn: Asn(number), point: [0; 64] }
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::metrics::turn;
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// So much has to be free that was not given back before, and an eighth of what is in use: taking it back costs time, and so
+/// So much has to be free that was not given back before, and a sixteenth of what is in use: taking it back costs time, and so
 /// does using it again.
-const WORTH: usize = 256 << 10;
+const WORTH: usize = 64 << 10;
 
 /// So much that was freed goes back at once: the kernel takes 0.1 ms for each MiB, during which nothing else has its turn.
 const MUCH: usize = 8 << 20;
@@ -30,7 +30,7 @@ impl Given {
     fn is_due(&mut self, Heap { used, free }: Heap) -> bool {
         // What is in use again is no longer with the kernel.
         self.0 = self.0.min(free);
-        let is_due = free - self.0 >= WORTH + used / 8;
+        let is_due = free - self.0 >= WORTH + used / 16;
         if is_due {
             self.0 = free;
         }

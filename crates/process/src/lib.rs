@@ -264,6 +264,7 @@ where
     }
     // Also when this process is too busy to notice that the keeper is gone. Another user forgets it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    holdfast_sys::heap::share();
     event_loop()?.block_on(async move {
         let closed = sandbox.close()?;
         let node = Node::new(name);

@@ -170,7 +170,7 @@ impl Caches {
         self.view().vrps()
     }
 
-    /// Routers' keys that are published, by AS.
+    /// Routers' keys that are published.
     pub fn router_keys(&self) -> impl Iterator<Item = RouterKey> {
         self.view().router_keys()
     }
@@ -290,9 +290,7 @@ impl View<'_> {
         };
         ipv4.retain(|row| !filters.vrp(Vrp::from(*row)) && !says(&|set| set.ipv4.contains(row)));
         ipv6.retain(|row| !filters.vrp(Vrp::from(*row)) && !says(&|set| set.ipv6.contains(row)));
-        router_keys.retain(|key| {
-            !filters.router_key(key.asn, key.ski) && !says(&|set| set.router_keys.contains(key))
-        });
+        router_keys.retain(|key| !filters.stored_key(key) && !says(&|set| set.router_keys.contains(key)));
         Dataset::of(ipv4, ipv6, router_keys, std::iter::empty())
     }
 }

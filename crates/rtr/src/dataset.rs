@@ -186,7 +186,7 @@ impl Dataset {
         self.ipv4.iter().map(|row| (*row).into()).chain(self.ipv6.iter().map(|row| (*row).into()))
     }
 
-    /// Routers' keys by AS and SKI.
+    /// Routers' keys: those that have their own name by AS, then the others.
     pub fn router_keys(&self) -> impl Iterator<Item = RouterKey> {
         self.router_keys.iter().map(RouterKey::from)
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use holdfast_types::{Asn, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix, Ski, Vrp};
 
+use crate::key::Stored;
+
 /// Filters of all files. A record that any of them matches is left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Filters {
@@ -50,6 +52,11 @@ impl Filters {
             || covering
                 .filter_map(|prefix| self.prefixes.get(&prefix))
                 .any(|asns| asns.contains(&None) || asns.contains(&asn))
+    }
+
+    /// The name of a key is made from its point: that is asked only where there are filters.
+    pub(crate) fn stored_key(&self, key: &Stored) -> bool {
+        !self.keys.is_empty() && self.router_key(key.asn(), key.ski())
     }
 
     pub(crate) fn router_key(&self, asn: Asn, ski: Ski) -> bool {

@@ -40,7 +40,7 @@ impl<'a> View<'a> {
     }
 
     fn keys(&self) -> Merged<'a, Key> {
-        self.merged(|set| &set.router_keys, |exceptions, key| exceptions.filters.router_key(key.asn, key.ski))
+        self.merged(|set| &set.router_keys, |exceptions, key| exceptions.filters.stored_key(key))
     }
 
     fn merged<T: Ord + Clone>(

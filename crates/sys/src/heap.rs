@@ -24,6 +24,18 @@ pub fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Has all threads that begin later use the heap of the first one: what one has allocated and another frees is a gap in one
+/// heap, and not in each. They wait for each other when they allocate.
+#[cfg(target_env = "gnu")]
+pub fn share() {
+    // SAFETY: it takes numbers, and what is in use stays as it is.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+/// Nothing to do.
+#[cfg(not(target_env = "gnu"))]
+pub fn share() {}
+
 /// Other allocators give back by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub fn heap() -> Heap {

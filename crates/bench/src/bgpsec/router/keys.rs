@@ -32,7 +32,13 @@ pub(super) fn run(size: &Size, print: Print<'_>) -> Result<()> {
         let memory = scene.memory()?.saturating_sub(nothing) as f64;
         points.push((f64::from(*count), memory));
         largest = scene.memory_of_each()?;
-        print(Figure::new(format!("a key, of {count}, one cache"), memory / f64::from(*count), "octets"))?;
+        let of_each = memory / f64::from(*count);
+        let figure = Figure::new(format!("a key, of {count}, one cache"), of_each, "octets");
+        // Of few keys it is pages and chance.
+        print(match count {
+            ..10_000 => figure,
+            _ => Figure { goal: Goal::at_most(of_each, MOST_FIRST), ..figure },
+        })?;
         print(Figure::new(format!("from the cache to pathsec, {count} keys"), loaded.as_secs_f64(), "s"))?;
     }
     let (_, slope) = line(&points);

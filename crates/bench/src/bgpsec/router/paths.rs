@@ -17,6 +17,11 @@ use crate::{
 const MOST_PATH: f64 = 180.0;
 const MOST_HOP: f64 = 104.0;
 
+/// Octets of a path of one hop in all processes, and of each further hop, with non-stop and without.
+const MOST_OF_ALL: [(f64, f64); 2] = [(450.0, 287.5), (305.0, 160.0)];
+/// With so many paths.
+const OF_ALL: u32 = 5_000;
+
 /// Octets beyond those of a router without routes, with so many: all processes, and those of them in `pathsec`.
 struct Grown {
     all: f64,
@@ -43,6 +48,11 @@ pub(super) fn run(size: &Size, print: Print<'_>) -> Result<()> {
                 print(Figure { goal, ..Figure::new(name("path"), beside, "octets") })?;
                 let remembered = a_path(signed.pathsec - plain.pathsec);
                 print(Figure::new(name("good signatures in pathsec"), remembered, "octets"))?;
+                let all = a_path(signed.all - plain.all);
+                let (first, further) = MOST_OF_ALL[usize::from(!*nonstop)];
+                let goal = Goal::at_most(all, first + further * (*hops as f64 - 1.0));
+                let figure = Figure::new(name("path, all processes"), all, "octets");
+                print(if *count == OF_ALL { Figure { goal, ..figure } } else { figure })?;
                 let share = 100.0 * beside / a_path(signed.all - signed.pathsec);
                 print(Figure::new(name("share of BGPsec in memory"), share, "%"))?;
                 line.push((*hops as f64, beside));
