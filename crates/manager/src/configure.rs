@@ -1,11 +1,6 @@
 //! What each process is told of the configuration.
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use holdfast_api::{
     process::v1::{Configuration, Configured, ProcessClient},
@@ -21,7 +16,6 @@ use holdfast_sockets::settings;
 use holdfast_xrl::{Channel, Client, XrlError, scoped};
 use prost::Message as _;
 use serde_json::Value;
-use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
     apart::apart,
@@ -120,19 +114,6 @@ fn own(config: &Config, process: &str, section: &ProcessSection) -> Result<Confi
     let policies = section.routing.map(|_| policies(config)).transpose()?.unwrap_or_default();
     let request = ConfigureRequest::new::<ProcessClient>(&Configuration { settings, policies });
     Ok(ConfigureRequest { secrets, ..request })
-}
-
-/// Turns to tell processes their configuration. A manager tells a process after its birth, and a commit tells it as well:
-/// the older message must not arrive after the newer one.
-#[derive(Default)]
-pub(crate) struct Turns(RefCell<BTreeMap<String, Arc<Mutex<()>>>>);
-
-impl Turns {
-    /// The turn to tell the process of this name.
-    pub(crate) async fn of(&self, process: &str) -> OwnedMutexGuard<()> {
-        let turn = Arc::clone(self.0.borrow_mut().entry(process.to_owned()).or_default());
-        turn.lock_owned().await
-    }
 }
 
 /// Tells a process; the sessions that ended by it. The caller has the turn of that process.

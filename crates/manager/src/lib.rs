@@ -31,6 +31,7 @@ mod signal;
 mod stop;
 mod supervisor;
 mod tcp;
+mod turns;
 mod upgrade;
 
 use std::{
@@ -92,7 +93,7 @@ pub async fn run(boot: Boot, processes: Processes, schema: Schema, configuration
         rollback: RefCell::default(),
         file: configuration,
         reloading: tokio::sync::Mutex::new(()),
-        turns: configure::Turns::default(),
+        turns: turns::Turns::default(),
         sharing: share::text::Sharing::default(),
         refit: RefCell::default(),
         finder: finder.clone(),

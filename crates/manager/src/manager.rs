@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    configure::Turns, doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing,
-    supervisor::Supervisor, tcp,
+    doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing, supervisor::Supervisor, tcp,
+    turns::Turns,
 };
 
 /// All state.
