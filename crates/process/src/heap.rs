@@ -5,7 +5,7 @@
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, time::Duration};
 
-use holdfast_sys::heap::{Heap, give_back, heap};
+use holdfast_sys::heap::{Heap, give_back, heap, touched};
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -23,18 +23,24 @@ const MUCH: usize = 8 << 20;
 
 /// What has been given back of what is free.
 #[derive(Debug, Default)]
-struct Given(usize);
+struct Given {
+    octets: usize,
+    /// What the process had [`touched`] by then.
+    touched: usize,
+}
 
 impl Given {
-    /// Whether to give back now.
-    fn is_due(&mut self, Heap { used, free }: Heap) -> bool {
-        // What is in use again is no longer with the kernel.
-        self.0 = self.0.min(free);
-        let is_due = free - self.0 >= WORTH + used / 16;
-        if is_due {
-            self.0 = free;
-        }
-        is_due
+    /// All that is free has been given back.
+    fn all(free: usize, touched: usize) -> Self {
+        Self { octets: free, touched }
+    }
+
+    /// Whether to give back now. What was in use and is free again between two looks is free as before, and not with the kernel
+    /// any more: the pages that the process has touched since may be of that.
+    fn is_due(&self, Heap { used, free }: Heap, touched: usize) -> bool {
+        let since = touched.saturating_sub(self.touched);
+        let with_kernel = self.octets.saturating_sub(since).min(free);
+        free - with_kernel >= WORTH + used / 16
     }
 }
 
@@ -80,12 +86,12 @@ pub(crate) async fn look() -> Infallible {
             () = freed.much() => true,
         };
         freed.octets.set(0);
-        if is_much || given.is_due(heap()) {
+        if is_much || given.is_due(heap(), touched()) {
             let (found, _) = turn("giving memory back", || {
                 give_back();
                 heap()
             });
-            given.0 = found.free;
+            given = Given::all(found.free, touched());
             debug!(event = "memory-given-back", free = found.free, used = found.used, "memory is given back");
         }
     }
@@ -117,15 +123,21 @@ mod tests {
         const MIB: usize = 1 << 20;
         let mut given = Given::default();
         let steps = [
-            (Heap { used: 800 * MIB, free: 50 * MIB }, false),
-            (Heap { used: 0, free: 850 * MIB }, true),
-            (Heap { used: 0, free: 850 * MIB }, false),
-            (Heap { used: 400 * MIB, free: 450 * MIB }, false),
-            (Heap { used: 0, free: 850 * MIB }, true),
-            (Heap { used: 0, free: 850 * MIB + WORTH - 1 }, false),
+            (Heap { used: 800 * MIB, free: 50 * MIB }, 850, false),
+            (Heap { used: 0, free: 850 * MIB }, 850, true),
+            (Heap { used: 0, free: 850 * MIB }, 850, false),
+            (Heap { used: 400 * MIB, free: 450 * MIB }, 860, false),
+            (Heap { used: 0, free: 850 * MIB }, 1260, true),
+            (Heap { used: 0, free: 850 * MIB + WORTH - 1 }, 1260, false),
+            // It was in use for a moment, between two looks.
+            (Heap { used: 0, free: 850 * MIB }, 1268, true),
+            (Heap { used: 0, free: 850 * MIB }, 1268, false),
         ];
-        for (at, (heap, is_due)) in steps.into_iter().enumerate() {
-            assert_eq!(given.is_due(heap), is_due, "step {at}");
+        for (at, (heap, touched, is_due)) in steps.into_iter().enumerate() {
+            assert_eq!(given.is_due(heap, touched * MIB), is_due, "step {at}");
+            if is_due {
+                given = Given::all(heap.free, touched * MIB);
+            }
         }
     }
 }

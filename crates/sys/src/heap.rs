@@ -24,6 +24,18 @@ pub fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Octets of pages that the kernel has given this process since it began: those that were given back and are in use again count
+/// again, and so does what is no heap.
+pub fn touched() -> usize {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes a `rusage` there, of which all octets were zero before: it is one either way.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usize::try_from(usage.ru_minflt).unwrap_or(0).saturating_mul(rustix::param::page_size())
+}
+
 /// Has all threads that begin later use the heap of the first one: what one has allocated and another frees is a gap in one
 /// heap, and not in each. They wait for each other when they allocate.
 #[cfg(target_env = "gnu")]
