@@ -66,10 +66,19 @@ impl Peer {
         };
         Ok(match self {
             Self::Bird(bird) => {
-                let log = bird.log();
-                let established = log.lines().filter(|line| line.contains("BGP session established")).count();
-                let is_up = bird.birdc("show protocols holdfast")?.contains("Established");
-                Seen { established: established as u64, is_up }
+                let established = || {
+                    bird.log().lines().filter(|line| line.contains("BGP session established")).count() as u64
+                };
+                // A session that comes up between the two questions is in both answers or in none.
+                let mut before = established();
+                loop {
+                    let is_up = bird.birdc("show protocols holdfast")?.contains("Established");
+                    let after = established();
+                    if before == after {
+                        break Seen { established: after, is_up };
+                    }
+                    before = after;
+                }
             }
             Self::Frr(frr, address) => {
                 let shown: Json =

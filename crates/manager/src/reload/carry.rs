@@ -203,6 +203,10 @@ impl Change<'_> {
         spawn_task(async move {
             tokio::time::sleep(LAST_WORDS).await;
             let _turn = manager.reloading.lock().await;
+            if manager.is_stopping() {
+                // Nobody else would end the other processes in their order.
+                return;
+            }
             manager.signal(std::process::id(), Signal::TERM, REASON);
             // Nobody begins what could not be finished.
             std::future::pending::<()>().await;
