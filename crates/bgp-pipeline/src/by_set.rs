@@ -1,4 +1,4 @@
-//! What is known beside some attribute sets, by their numbers, which are dense.
+//! Values that belong to attribute sets, found by the number of the set. Numbers are dense, and few sets have a value.
 
 use crate::path::SetId;
 

@@ -118,7 +118,7 @@ impl ChangedKeys {
         !self.all && self.removed.is_empty() && self.added.is_empty()
     }
 
-    /// Whether what is known of the path in the table, or of what replaces it, may be otherwise now.
+    /// Whether the changed keys may change the verdict on the route's path, or on the path that is to replace that.
     pub(crate) fn concerns(&self, route: &SignedRoute, sets: &AttributeSets) -> bool {
         let next = route.next.as_deref().and_then(|next| Some((next.verdict?.0, next.set)));
         self.concerns_path((route.state(), route.set), sets)

@@ -196,7 +196,7 @@ impl Core {
         }
     }
 
-    /// When what is to replace a path may do so, of which the verdict is this; `None`: at once.
+    /// When the waiting path of a route, which has got this verdict, may replace the path in the table; `None`: at once.
     fn put_off_until(&self, place: Place, state: PathSecurity) -> Option<Instant> {
         let route = self.signatures.routes.at(place)?;
         let next = route.next.as_deref()?;
@@ -488,8 +488,8 @@ impl Pipeline {
         self.trim_if_long();
     }
 
-    /// A path whose only change is a new signature replaces the one before, and is passed on, at most once in so long; the last
-    /// one does. What is not alike otherwise, and what a verdict says, waits for nothing. 0: at once.
+    /// The pace of new signatures: a path that differs from the route's path in its signatures alone replaces that path at most
+    /// once in this time, the last such path wins. Other attributes, withdrawals and other verdicts do not wait. 0: no pace.
     pub fn set_bgpsec_pace(&mut self, pace: Duration) {
         self.core.signatures.pace = pace;
     }

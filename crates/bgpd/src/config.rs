@@ -125,7 +125,7 @@ pub(crate) struct Signing {
     pub(crate) kept: usize,
     /// So many a second are made after a change of keys, at most; never 0.
     pub(crate) rate: u32,
-    /// A path of which only the signatures have changed is passed on once in so long, at most.
+    /// `bgp` passes a path that differs in its signatures alone on at most once in this time.
     pub(crate) pace: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! Keys that have expired, with nobody having withdrawn them: routes that name them are verified again slot by slot, so that the
-//! routes of a neighbor, which all name its key, do not end at one stroke.
+//! Router keys that expire because the cache has fallen silent. The pipeline verifies the routes that name such a key again slot by
+//! slot: all routes of a neighbor name its key, and would lose their validity at the same moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,12 +14,12 @@ pub(crate) const SLOTS: u64 = 60;
 /// Time of a slot.
 const SLOT: Duration = Duration::from_secs(1);
 
-/// What is to be looked for in a slot.
+/// The keys whose routes the pipeline verifies again in one slot of prefixes.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Turn {
     pub(crate) slot: u64,
     pub(crate) names: BTreeSet<(Asn, Ski)>,
-    /// Nobody knows which names.
+    /// Any key: the names were too many to be told apart.
     pub(crate) all: bool,
 }
 
@@ -58,7 +58,7 @@ impl Lapsed {
         self.next
     }
 
-    /// What is to be looked for now.
+    /// The slot whose time has come, if there is one.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Turn> {
         let due = self.next.filter(|due| *due <= now)?;
         let (slot, all) = (self.turns % SLOTS, self.all > self.turns);

@@ -61,14 +61,14 @@ const FEW: usize = 16;
 /// The state is not known.
 pub(super) const NEVER: u32 = u32::MAX;
 
-/// What replaces a path as soon as there is a verdict on it, or after the pace of new signatures.
+/// A path that waits to replace the path of a route: for the verdict on its signatures, or for the pace of new signatures.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Next {
     /// With a user.
     pub(crate) set: SetId,
     /// It does so then in any case.
     pub(crate) until: Instant,
-    /// What is known of its signatures, and why they are not valid; it is what is known of the path in the table.
+    /// The verdict on its signatures, with the fault if they are not valid; the same as on the path in the table.
     pub(crate) verdict: Option<(PathSecurity, Option<Fault>)>,
 }
 
@@ -86,8 +86,7 @@ pub(crate) struct SignedRoute {
     pub(crate) is_doubted: bool,
     /// Signatures of a block of what is to be verified.
     pub(super) hops: u16,
-    /// When the state was found, or the path came of which nothing is known, as [`SignatureTable`](super::SignatureTable)
-    /// counts.
+    /// When the verdict came, or the path if there is no verdict yet; in ticks of [`SignatureTable`](super::SignatureTable).
     pub(crate) at: u32,
     /// Why it is not valid.
     pub(crate) fault: Option<Box<Fault>>,

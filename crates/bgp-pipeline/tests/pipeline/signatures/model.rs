@@ -91,8 +91,8 @@ struct InTable {
 struct Renewals(std::collections::BTreeMap<(PeerIndex, u8), InTable>);
 
 impl Renewals {
-    /// Whether no path was replaced by one that differs in its signatures alone, and of which as much is known, before the pace
-    /// let it.
+    /// Whether the pipeline has kept the pace: no path was replaced too early by a path with the same verdict and the same other
+    /// attributes.
     fn are_paced(&mut self, paths: &[PathView], route: u8, now: Instant, pace: Duration) -> bool {
         self.0.retain(|(peer, of), _| *of != route || paths.iter().any(|path| path.peer == Some(*peer)));
         let mut are_paced = true;

@@ -3,7 +3,7 @@
 use super::*;
 
 const PACE: Duration = Duration::from_secs(5);
-/// What rounding adds.
+/// The table counts in ticks of a sixteenth of a second, and rounds up.
 const TICK: Duration = Duration::from_millis(63);
 
 /// A router with a peer that signs, at a pace.
