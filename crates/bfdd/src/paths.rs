@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use holdfast_api::bfd::v1::Hops as Wish;
 use holdfast_bfd::{Hops, Path};
 use holdfast_routing::{Link, Links};
-use holdfast_types::Prefix;
 
 /// A neighbour as a client names it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,18 +67,20 @@ pub(crate) fn route(neighbor: &Neighbor, links: &Links) -> Route {
 
 /// Whether an address is in the network of one of the interface's addresses, and not that address itself.
 fn is_in_network(remote: IpAddr, link: &Link) -> bool {
-    link.addresses.iter().any(|&(own, length)| {
-        own != remote && Prefix::new(own, length).is_some_and(|network| network.contains_address(remote))
-    })
+    link.addresses.iter().any(|own| own.address != remote && own.network.contains_address(remote))
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_routing::LinkAddress;
+
     use super::*;
 
     fn links() -> Links {
         let link = |index, name: &str, is_up, addresses: &[(&str, u8)]| {
-            let addresses = addresses.iter().map(|(address, length)| (address.parse().expect("it"), *length));
+            let addresses = addresses.iter().map(|(address, length)| {
+                LinkAddress::new(address.parse().expect("it"), *length).expect("a network")
+            });
             (index, Link { index, name: name.to_owned(), is_up, mtu: 1500, addresses: addresses.collect() })
         };
         let links = [

@@ -303,7 +303,7 @@ fn read(addresses: Vec<ApiAddress>) -> Result<BTreeSet<ServiceAddress>, XrlError
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = u8::try_from(length).ok().filter(|length| *length <= most)?;
         let is_name = (1..=LONGEST_NAME).contains(&interface.len());
-        is_name.then_some(ServiceAddress { interface, address: InterfaceAddress { address, length } })
+        is_name.then_some(ServiceAddress { interface, address: InterfaceAddress::new(address, length) })
     };
     let read = addresses.into_iter().map(one).collect::<Option<_>>();
     read.ok_or_else(|| XrlError::invalid_argument("an address, its length or its interface makes no sense"))

@@ -8,6 +8,7 @@ use std::{
 use holdfast_api::fea::v1::{Address, Interface as ApiInterface, InterfaceEvent};
 use holdfast_fib_linux::{Interface, InterfaceAddress};
 use holdfast_sockets::Link;
+use holdfast_types::octets;
 use tokio::sync::watch;
 
 /// Which interfaces are shown.
@@ -214,11 +215,8 @@ pub(crate) fn api(interface: &Interface) -> ApiInterface {
 }
 
 fn api_address(address: &InterfaceAddress) -> Address {
-    let octets = match address.address {
-        std::net::IpAddr::V4(address) => address.octets().to_vec(),
-        std::net::IpAddr::V6(address) => address.octets().to_vec(),
-    };
-    Address { address: octets, length: address.length.into() }
+    let InterfaceAddress { address, length, peer } = *address;
+    Address { address: octets(address), length: length.into(), peer: peer.map(octets).unwrap_or_default() }
 }
 
 #[cfg(test)]

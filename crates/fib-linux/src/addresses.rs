@@ -1,7 +1,8 @@
 //! Addresses of interfaces, put there and removed (linux/if_addr.h).
 
-use std::{io, net::IpAddr, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd};
 
+use holdfast_types::octets;
 use rustix::io::Errno;
 
 use crate::{
@@ -63,17 +64,14 @@ fn write(
     batch: &mut Batch,
     (kind, flags, sequence): (u16, u16, u32),
     index: u32,
-    InterfaceAddress { address, length }: InterfaceAddress,
+    InterfaceAddress { address, length, peer }: InterfaceAddress,
 ) {
-    let (family, octets) = match address {
-        IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
-        IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
-    };
+    let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };
     batch.message(kind, flags, sequence, |body| {
         let [a, b, c, d] = index.to_ne_bytes();
         body.header(&[family, length, 0, 0, a, b, c, d]);
-        body.attribute(IFA_LOCAL, &octets);
-        body.attribute(IFA_ADDRESS, &octets);
+        body.attribute(IFA_LOCAL, &octets(address));
+        body.attribute(IFA_ADDRESS, &octets(peer.unwrap_or(address)));
         if address.is_ipv6() {
             body.attribute_u32(IFA_FLAGS, IFA_F_NODAD);
         }

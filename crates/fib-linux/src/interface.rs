@@ -59,9 +59,18 @@ impl Interface {
 pub struct InterfaceAddress {
     /// Our own address.
     pub address: IpAddr,
-    /// Length of the network that is reached directly. On a link with a single peer whose address is set,
-    /// the network is the peer's and this is the whole length of the address.
+    /// Length of the prefix of the network that is reached directly: the one of [`Self::peer`] if there is a peer, otherwise
+    /// the one of [`Self::address`].
     pub length: u8,
+    /// The other end of a point-to-point link, where the address was put there with one (`ip address add … peer …`).
+    pub peer: Option<IpAddr>,
+}
+
+impl InterfaceAddress {
+    /// One of a link to many.
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        Self { address, length, peer: None }
+    }
 }
 
 /// What a message of the kernel says about interfaces.
@@ -131,10 +140,9 @@ fn interface_address(body: &[u8]) -> Option<InterfaceAddress> {
     }
     let address = local.or(network)?;
     let width = if address.is_ipv4() { 32 } else { 128 };
-    // IFA_ADDRESS is the peer's address where there is a single peer, otherwise the same as IFA_LOCAL.
-    let length =
-        if network.is_some_and(|network| network != address) { width } else { u8_at(body, 1).min(width) };
-    Some(InterfaceAddress { address, length })
+    // IFA_ADDRESS is the address of the other end where there is one, otherwise the same as IFA_LOCAL.
+    let peer = network.filter(|network| *network != address);
+    Some(InterfaceAddress { address, length: u8_at(body, 1).min(width), peer })
 }
 
 #[cfg(test)]
@@ -214,12 +222,10 @@ mod tests {
             [AF_INET, 24, 0, 0, 7, 0, 0, 0].map(|byte| if cfg!(target_endian = "big") { 0 } else { byte });
         let (ours, peer) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let network = notice(kind::NEW_ADDRESS, &header, &[(1, &ours), (2, &ours)]);
-        assert_eq!(network, Some(Notice::Address(7, InterfaceAddress { address: ours.into(), length: 24 })));
+        assert_eq!(network, Some(Notice::Address(7, InterfaceAddress::new(ours.into(), 24))));
         let single = notice(kind::DEL_ADDRESS, &header, &[(1, &peer), (2, &ours)]);
-        assert_eq!(
-            single,
-            Some(Notice::AddressGone(7, InterfaceAddress { address: ours.into(), length: 32 }))
-        );
+        let expected = InterfaceAddress { peer: Some(peer.into()), ..InterfaceAddress::new(ours.into(), 24) };
+        assert_eq!(single, Some(Notice::AddressGone(7, expected)));
         assert_eq!(notice(kind::NEW_ADDRESS, &header, &[(1, &[1, 2, 3])]), None);
     }
 }

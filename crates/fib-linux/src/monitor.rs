@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn address(last: u8) -> InterfaceAddress {
-        InterfaceAddress { address: [10, 0, 0, last].into(), length: 24 }
+        InterfaceAddress::new([10, 0, 0, last].into(), 24)
     }
 
     #[test]

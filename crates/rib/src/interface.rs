@@ -9,10 +9,10 @@ use holdfast_types::Prefix;
 
 use crate::nexthop::InterfaceRef;
 
-/// An address of an interface with the length of its network.
+/// A network that is reached directly.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InterfaceAddress {
-    /// The address.
+    /// An address in it: of the interface, or of the other end of a point-to-point link.
     pub address: IpAddr,
     /// Bits of the network part.
     pub length: u8,
@@ -43,7 +43,7 @@ pub struct Interface {
     pub name: Box<str>,
     /// Whether packets can leave by it.
     pub up: bool,
-    /// Its addresses.
+    /// The networks of its addresses.
     pub addresses: Vec<InterfaceAddress>,
 }
 

@@ -116,7 +116,9 @@ fn forget_unseen(router: &Router, seen: &BTreeSet<u32>) {
 fn interface(interface: FeaInterface) -> Interface {
     let address = |address: &holdfast_api::fea::v1::Address| {
         let length = u8::try_from(address.length).ok()?;
-        Some(InterfaceAddress { address: wire::address(&address.address).ok()?, length })
+        // The network is that of the other end where there is one.
+        let inside = if address.peer.is_empty() { &address.address } else { &address.peer };
+        Some(InterfaceAddress { address: wire::address(inside).ok()?, length })
     };
     Interface {
         index: interface.index,

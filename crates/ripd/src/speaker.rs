@@ -385,7 +385,7 @@ impl<P: Version> Speaker<P> {
 impl<P: Version> Wanted<P> {
     /// `None`: the interface has no address of this version.
     fn of(interface: &Interface, link: &Link) -> Option<Self> {
-        let addresses = link.addresses.iter().filter_map(|&(address, length)| P::own(address, length));
+        let addresses = link.addresses.iter().filter_map(|own| P::own(*own));
         let addresses: Vec<_> = addresses.collect();
         // Neighbours of RIPng are known by their link-local addresses, and so are we.
         let speaks = |own: &InterfaceAddress<P>| !P::LINK_LOCAL || P::is_link_local(own.address);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use holdfast_rip::{InterfaceAddress, Protocol, Ripng, Ripv2};
 use holdfast_rip_wire::Credentials;
+use holdfast_routing::LinkAddress;
 use holdfast_types::{Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::section::Family;
@@ -25,9 +26,8 @@ pub(crate) trait Version: Protocol<Prefix: Into<Prefix>> {
     fn credentials(of_ripv2: Option<Credentials>) -> Option<Self::Credentials>;
 
     /// The address of an interface, and its network.
-    fn own(address: IpAddr, length: u8) -> Option<InterfaceAddress<Self>> {
-        let network = Self::prefix(Prefix::new(address, length)?)?;
-        Some(InterfaceAddress { address: Self::address(address)?, network })
+    fn own(own: LinkAddress) -> Option<InterfaceAddress<Self>> {
+        Some(InterfaceAddress { address: Self::address(own.address)?, network: Self::prefix(own.network)? })
     }
 }
 

@@ -20,7 +20,7 @@ mod sequence;
 
 pub use datagrams::{Datagram, Datagrams};
 pub use holdfast_sys::packet::{Received, Way};
-pub use links::{Link, Links, follow};
+pub use links::{Link, LinkAddress, Links, follow};
 pub use origin::{Origin, Route};
 pub use port::Port;
 pub use redistribution::{Change, Plain, Redistributed, Redistribution, Wanted};

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, convert::Infallible, net::IpAddr};
 
 use holdfast_api::fea::v1::{Empty, FeaClient, Interface};
 use holdfast_process::Boot;
+use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
 use crate::{Retry, client};
@@ -19,8 +20,24 @@ pub struct Link {
     pub is_up: bool,
     /// Octets of the longest packet.
     pub mtu: u32,
-    /// Its addresses, each with the length of its network's prefix.
-    pub addresses: Vec<(IpAddr, u8)>,
+    /// Its addresses.
+    pub addresses: Vec<LinkAddress>,
+}
+
+/// An address of an interface.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct LinkAddress {
+    /// Our own address.
+    pub address: IpAddr,
+    /// The network that is reached directly: around the address, or around the other end of a point-to-point link.
+    pub network: Prefix,
+}
+
+impl LinkAddress {
+    /// One of a link to many; `None`: the prefix of its network is longer than the address.
+    pub fn new(address: IpAddr, length: u8) -> Option<Self> {
+        Some(Self { address, network: Prefix::new(address, length)? })
+    }
 }
 
 /// Interfaces by number.
@@ -66,7 +83,9 @@ async fn follow_one(boot: &Boot, tell: &mut impl FnMut(&Links, bool)) -> XrlErro
 fn link(interface: Interface) -> Link {
     let addresses = interface.addresses.iter().filter_map(|address| {
         let length = u8::try_from(address.length).ok()?;
-        Some((holdfast_types::address(&address.address)?, length))
+        let own = holdfast_types::address(&address.address)?;
+        let inside = if address.peer.is_empty() { own } else { holdfast_types::address(&address.peer)? };
+        Some(LinkAddress { address: own, network: Prefix::new(inside, length)? })
     });
     Link {
         index: interface.index,

@@ -36,14 +36,14 @@ pub(super) async fn show(router: &Router, as_json: bool, out: &mut dyn Write) ->
 }
 
 fn to_json(interface: &Interface) -> Value {
-    let addresses = interface.addresses.iter().filter_map(with_length);
+    let addresses = interface.addresses.iter().filter_map(address_to_json);
     json!({
         "administrativeStatus": up_or_down(interface.up),
         "operationalStatus": up_or_down(interface.running),
         "index": interface.index,
         "mtu": interface.mtu,
         "hardwareAddress": mac(&interface.mac),
-        "ipAddresses": addresses.map(|address| json!({ "address": address })).collect::<Vec<_>>(),
+        "ipAddresses": addresses.collect::<Vec<_>>(),
     })
 }
 
@@ -55,6 +55,19 @@ fn mac(octets: &[u8]) -> String {
     octets.iter().map(|octet| format!("{octet:02x}")).collect::<Vec<_>>().join(":")
 }
 
+/// As `ip address` shows it.
 fn with_length(shown: &Address) -> Option<String> {
-    Some(format!("{}/{}", address(&shown.address)?, shown.length))
+    let (own, length) = (address(&shown.address)?, shown.length);
+    Some(match address(&shown.peer) {
+        Some(peer) => format!("{own} peer {peer}/{length}"),
+        None => format!("{own}/{length}"),
+    })
+}
+
+fn address_to_json(shown: &Address) -> Option<Value> {
+    let (own, length) = (address(&shown.address)?, shown.length);
+    Some(match address(&shown.peer) {
+        Some(peer) => json!({ "address": own, "peer": format!("{peer}/{length}") }),
+        None => json!({ "address": format!("{own}/{length}") }),
+    })
 }

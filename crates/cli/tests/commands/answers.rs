@@ -590,8 +590,8 @@ impl FeaServer for Fea {
             mtu: 1500,
             mac: vec![2, 0, 0, 0, 0, 1],
             addresses: vec![
-                fea::Address { address: vec![10, 1, 0, 1], length: 24 },
-                fea::Address { address: link_local, length: 64 },
+                fea::Address { address: vec![10, 1, 0, 1], length: 24, ..fea::Address::default() },
+                fea::Address { address: link_local, length: 64, ..fea::Address::default() },
             ],
         };
         Ok(fea::ShowInterfacesReply { interfaces: vec![interface] })

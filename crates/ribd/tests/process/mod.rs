@@ -69,7 +69,7 @@ impl fea::FeaServer for Engine {
         _: fea::Empty,
         mut replies: ReplySink<fea::InterfaceEvent>,
     ) -> Result<(), XrlError> {
-        let address = fea::Address { address: vec![10, 0, 0, 254], length: 24 };
+        let address = fea::Address { address: vec![10, 0, 0, 254], length: 24, ..fea::Address::default() };
         let interface = fea::Interface {
             index: 3,
             name: "eth0".into(),
