@@ -10,7 +10,7 @@ use crate::{
     interface::Link,
     random::Random,
     route::{Learned, Own, Route},
-    send::{Job, Work},
+    send::{Job, Transmit, Work},
     table::Table,
 };
 
@@ -77,6 +77,8 @@ pub struct Rip<P: Protocol, Q = AcceptAll> {
     active: Option<Instant>,
     /// The interface whose turn it was to send.
     pub(crate) last_sent: Option<u32>,
+    /// The datagram that was sent last, and the addresses from which it is still to be sent.
+    pub(crate) repeated: Option<(Transmit<P>, std::vec::IntoIter<P::Address>)>,
     pub(crate) excess: Excess,
     /// After [`Rip::withdraw_all`].
     pub(crate) leaving: bool,
@@ -113,6 +115,7 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             now,
             active: None,
             last_sent: None,
+            repeated: None,
             excess: Excess::default(),
             leaving: false,
         }

@@ -1,6 +1,9 @@
 //! Interfaces, as the operator describes them, and what the router knows of each.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use holdfast_types::IpPrefix;
 
@@ -9,6 +12,9 @@ use crate::{
     neighbour::{Budget, Neighbours},
     send::{Job, Pace},
 };
+
+/// Networks of a link that are sent datagrams: each costs a copy of every update.
+pub const MOST_SOURCES: usize = 16;
 
 /// What neighbours are told of routes that go through them (RFC 2453 section 3.9, RFC 2080 section 2.6).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -77,6 +83,18 @@ impl<P: Protocol> Interface<P> {
 
     pub(crate) fn owns(&self, address: P::Address) -> bool {
         self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// An address in each network of the link, in order; none where the kernel's choice is the right one: of RIPng the link-local
+    /// address.
+    pub(crate) fn sources(&self) -> Vec<P::Address> {
+        let mut sources = Vec::new();
+        let mut networks = BTreeSet::new();
+        if !P::LINK_LOCAL {
+            let first = self.addresses.iter().filter(|own| networks.insert(own.network));
+            sources.extend(first.take(MOST_SOURCES).map(|own| own.address));
+        }
+        sources
     }
 
     /// What other neighbours are told of.

@@ -52,7 +52,7 @@ mod tests;
 
 pub use engine::{Event, Refused, Rip};
 pub use holdfast_rip_wire::{Metric, Protocol, Ripng, Ripv2};
-pub use interface::{Counters, Interface, InterfaceAddress, SplitHorizon};
+pub use interface::{Counters, Interface, InterfaceAddress, MOST_SOURCES, SplitHorizon};
 pub use neighbour::Neighbour;
 pub use policy::{AcceptAll, Candidate, Policy};
 pub use receive::{Datagram, Rejected};

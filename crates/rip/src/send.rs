@@ -20,6 +20,8 @@ use crate::{
 pub struct Transmit<P: Protocol> {
     /// Over this interface.
     pub interface: u32,
+    /// From this address of the interface; `None`: from the one that the kernel chooses.
+    pub source: Option<P::Address>,
     /// [`Protocol::GROUP`], or somebody who has asked.
     pub destination: P::Address,
     /// The UDP port there.
@@ -138,6 +140,22 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
     /// The next datagram that may be sent now. Each says what is so at this time; interfaces, and on one interface updates
     /// and answers, take turns. Each destination has a pace of its own: what is left for it has a [`Rip::next_deadline`].
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
+        self.next_source().or_else(|| self.next_datagram())
+    }
+
+    /// The datagram that was sent last, from an address in another network of the link: neighbors discard datagrams whose
+    /// source is in no network of theirs (RFC 2453 section 3.9.2).
+    fn next_source(&mut self) -> Option<Transmit<P>> {
+        let (transmit, sources) = self.repeated.as_mut()?;
+        let source = sources.next();
+        let transmit = source.map(|source| Transmit { source: Some(source), ..transmit.clone() });
+        if transmit.is_none() {
+            self.repeated = None;
+        }
+        transmit
+    }
+
+    fn next_datagram(&mut self) -> Option<Transmit<P>> {
         let (now, rate) = (self.now, self.rate());
         let sequence = sequence(self.settings.first_sequence, self.started, now);
         loop {
@@ -154,16 +172,24 @@ impl<P: Protocol, Q: Policy<P>> Rip<P, Q> {
             let (writer, more) = page.fill(&mut job.work);
             let octets = writer.filter(|writer| !writer.is_empty()).map(|writer| writer.finish(sequence));
             let (destination, port) = (job.to, job.port);
+            // Who has asked is reached from the address that the kernel's route to it names.
+            let sources = if job.is_answer() { Vec::new() } else { link.config.sources() };
             if let Some(octets) = &octets {
-                link.counters.sent += 1;
+                let copies = sources.len().max(1);
+                link.counters.sent += copies as u64;
                 let pace = if job.is_answer() { &mut job.pace } else { &mut link.pace };
-                pace.sent(now, octets.len(), rate);
+                pace.sent(now, octets.len() * copies, rate);
             }
             if more {
                 link.jobs.push_back(job);
             }
             if let Some(octets) = octets {
-                return Some(Transmit { interface: id, destination, port, octets });
+                let mut sources = sources.into_iter();
+                let transmit = Transmit { interface: id, source: sources.next(), destination, port, octets };
+                if sources.len() > 0 {
+                    self.repeated = Some((transmit.clone(), sources));
+                }
+                return Some(transmit);
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_rip::{
-    AcceptAll, Candidate, Datagram, Event, Interface, InterfaceAddress, Metric, Origin, Policy, Protocol,
-    Refused, Rejected, Rip, Ripng, Ripv2, Settings, Source,
+    AcceptAll, Candidate, Datagram, Event, Interface, InterfaceAddress, MOST_SOURCES, Metric, Origin, Policy,
+    Protocol, Refused, Rejected, Rip, Ripng, Ripv2, Settings, Source,
 };
 use holdfast_rip_wire::{Command, Entry, Writer};
 use holdfast_types::Ipv4Prefix;
@@ -328,4 +328,41 @@ fn a_full_table_is_told_once() {
     one.wait(secs(301));
     assert_eq!(one.rip.route_count(), 2);
     assert_eq!(fill(&mut one), 1);
+}
+
+/// RFC 2453 section 3.9.2: a neighbor discards a response whose source is in none of its networks, so each network of a link is
+/// sent updates from an address in it. Two addresses in one network are one sender.
+#[test]
+fn each_network_of_a_link_is_sent_updates_from_an_address_in_it() {
+    let own = |address: &str, network: &str| InterfaceAddress::<Ripv2> {
+        address: address.parse().expect("an address"),
+        network: network.parse().expect("a prefix"),
+    };
+    let now = Instant::now();
+    let mut rip = Rip::<Ripv2>::new(Settings::default(), now);
+    let addresses = vec![
+        own("10.0.1.1", "10.0.1.0/24"),
+        own("10.0.1.9", "10.0.1.0/24"),
+        own("10.0.7.1", "10.0.7.0/24"),
+        own("10.9.9.1", "10.9.9.2/32"),
+    ];
+    rip.set_interface(now, 1, Interface::new(addresses));
+    let sent: Vec<_> = std::iter::from_fn(|| rip.poll_transmit()).collect();
+    let sources: Vec<_> = sent.iter().filter_map(|sent| sent.source).map(|it| it.to_string()).collect();
+    assert_eq!(sources, ["10.0.1.1", "10.0.7.1", "10.9.9.1"], "the request for the whole table");
+    assert!(sent.iter().all(|one| one.octets == sent[0].octets && one.destination == Ripv2::GROUP));
+
+    let many = (0..40).map(|net| own(&format!("10.0.{net}.1"), &format!("10.0.{net}.0/24"))).collect();
+    rip.set_interface(now, 2, Interface::new(many));
+    let sent = std::iter::from_fn(|| rip.poll_transmit()).filter(|sent| sent.interface == 2).count();
+    assert_eq!(sent, MOST_SOURCES);
+}
+
+#[test]
+fn ripng_is_sent_from_the_address_that_the_kernel_chooses() {
+    let now = Instant::now();
+    let mut rip = Rip::<Ripng>::new(Settings::default(), now);
+    rip.set_interface(now, 1, Interface::new(Ripng::addresses(1, 0)));
+    let sent: Vec<_> = std::iter::from_fn(|| rip.poll_transmit()).map(|sent| sent.source).collect();
+    assert_eq!(sent, [None]);
 }

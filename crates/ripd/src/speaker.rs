@@ -283,7 +283,11 @@ impl<P: Version> Speaker<P> {
             let socket = ports.get(&transmit.interface).and_then(|port| port.slot.socket.borrow().clone());
             let to = address(transmit.destination.into(), transmit.port, transmit.interface);
             let Some(socket) = socket else { continue };
-            match socket.send(&transmit.octets, to) {
+            let sent = match transmit.source {
+                Some(source) => socket.send_from(&transmit.octets, transmit.interface, source.into(), to),
+                None => socket.send(&transmit.octets, to),
+            };
+            match sent {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && tried < ROOM.1 => {
                     self.unsent.replace(Some((transmit, tried + 1)));

@@ -2,12 +2,12 @@
 
 use std::{
     io,
-    net::{SocketAddr, UdpSocket as StdSocket},
+    net::{IpAddr, SocketAddr, UdpSocket as StdSocket},
 };
 
 use holdfast_api::socket::v1::{GroupRequest, SocketClient};
 use holdfast_process::Boot;
-use holdfast_sys::packet;
+use holdfast_sys::packet::{self, Way};
 use holdfast_xrl::XrlError;
 use tokio::{io::Interest, net::UdpSocket};
 
@@ -72,6 +72,15 @@ impl Datagrams {
             hop_limit: received.hops,
             is_multicast: received.destination.is_some_and(|to| to.is_multicast()),
         }))
+    }
+
+    /// Sends a datagram from an address of the interface of this number.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is no room; else those of the socket.
+    pub fn send_from(&self, octets: &[u8], interface: u32, source: IpAddr, to: SocketAddr) -> io::Result<()> {
+        let way = Way { interface, source, destination: to.ip(), port: to.port() };
+        self.socket.try_io(Interest::WRITABLE, || packet::send(&self.socket, octets, way))
     }
 
     /// Sends a datagram.
