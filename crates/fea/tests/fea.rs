@@ -307,9 +307,11 @@ fn what_is_refused_is_said_until_it_is_over_and_who_does_not_listen_holds_nothin
         }
 
         // Next hops, which are no route's own affair.
+        // An address of this host is no gateway.
+        ip("addr add 99.0.0.1/32 dev lo");
         let member = NextHop { gateway: vec![99, 0, 0, 1], interface: "eth0".into(), ..NextHop::default() };
-        let off_link = NextHopSet { handle: 4, kind: 0, members: vec![member], backups: Vec::new() };
-        fea.rib.apply(RouteBatch { define: vec![off_link], ..many(3, 4) }).await.expect("applied");
+        let ourselves = NextHopSet { handle: 4, kind: 0, members: vec![member], backups: Vec::new() };
+        fea.rib.apply(RouteBatch { define: vec![ourselves], ..many(3, 4) }).await.expect("applied");
         assert_eq!(hear(&mut listening, &mut known).await, (vec![4], false));
         assert!(known.is_empty());
 

@@ -13,6 +13,7 @@ const ID: u16 = 1;
 const GROUP: u16 = 2;
 const OIF: u16 = 5;
 const GATEWAY: u16 = 6;
+const RTNH_F_ONLINK: u32 = 4;
 
 /// Octets of `struct nhmsg`: `u8 family, u8 scope, u8 protocol, u8 reserved, u32 flags`.
 pub(crate) const HEADER: usize = 8;
@@ -38,21 +39,27 @@ pub(crate) enum Object {
     Group(u32, Vec<Member>),
 }
 
-/// The address family of an object without gateway. An IPv6 one serves routes of both families.
+/// How the object of an exit is asked for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum LinkFamily {
-    V4,
-    V6,
+pub(crate) enum Form {
+    /// A gateway that a route of the kernel reaches on the link; without a gateway an object of IPv6, which serves routes of both
+    /// families.
+    Usual,
+    /// Without a gateway, for routes of IPv4 alone.
+    Ipv4,
+    /// A gateway that is a neighbor on the link though no route of the kernel says so (`onlink` of `ip route`).
+    OnLink,
 }
 
 /// Creates the object of a way out; refused when the id is taken.
-pub(crate) fn create_exit(batch: &mut Batch, sequence: u32, id: u32, exit: Exit, link: LinkFamily) {
-    let family = match (exit.gateway, link) {
-        (Some(IpAddr::V4(_)), _) | (None, LinkFamily::V4) => AF_INET,
-        (Some(IpAddr::V6(_)), _) | (None, LinkFamily::V6) => AF_INET6,
+pub(crate) fn create_exit(batch: &mut Batch, sequence: u32, id: u32, exit: Exit, form: Form) {
+    let family = match (exit.gateway, form) {
+        (Some(IpAddr::V4(_)), _) | (None, Form::Ipv4) => AF_INET,
+        (Some(IpAddr::V6(_)), _) | (None, Form::Usual | Form::OnLink) => AF_INET6,
     };
+    let flags = if form == Form::OnLink { RTNH_F_ONLINK } else { 0 };
     batch.message(kind::NEW_NEXTHOP, flag::CREATE | flag::EXCLUSIVE, sequence, |body| {
-        header(body, family);
+        header(body, family, flags);
         body.attribute_u32(ID, id);
         body.attribute_u32(OIF, exit.interface);
         match exit.gateway {
@@ -80,7 +87,7 @@ fn group(batch: &mut Batch, sequence: u32, flags: u16, id: u32, members: &[Membe
         .flat_map(|member| member.id.to_ne_bytes().into_iter().chain([member.extra_weight, 0, 0, 0]))
         .collect();
     batch.message(kind::NEW_NEXTHOP, flags, sequence, |body| {
-        header(body, AF_UNSPEC);
+        header(body, AF_UNSPEC, 0);
         body.attribute_u32(ID, id);
         body.attribute(GROUP, &members);
     });
@@ -94,8 +101,9 @@ pub(crate) fn delete(batch: &mut Batch, sequence: u32, id: u32) {
     });
 }
 
-fn header(body: &mut Body<'_>, family: u8) {
-    body.header(&[family, 0, PROTOCOL, 0, 0, 0, 0, 0]);
+fn header(body: &mut Body<'_>, family: u8, flags: u32) {
+    let [a, b, c, d] = flags.to_ne_bytes();
+    body.header(&[family, 0, PROTOCOL, 0, a, b, c, d]);
 }
 
 /// Reads an answer to `RTM_GETNEXTHOP`; `None` for objects that are not ours.
@@ -142,7 +150,7 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn a_gateway_in_octets() {
         let exit = Exit { gateway: Some([10, 0, 0, 2].into()), interface: 3 };
-        let bytes = written(|batch| create_exit(batch, 5, 75_000_001, exit, LinkFamily::V6));
+        let bytes = written(|batch| create_exit(batch, 5, 75_000_001, exit, Form::Usual));
         let expected = concat!(
             "30000000", "6800", "0106", "05000000",
             "00000000", // length, RTM_NEWNEXTHOP, flags, sequence, port
@@ -163,7 +171,7 @@ mod tests {
             Exit { gateway: None, interface: 9 },
         ];
         for exit in exits {
-            let bytes = written(|batch| create_exit(batch, 1, 4, exit, LinkFamily::V6));
+            let bytes = written(|batch| create_exit(batch, 1, 4, exit, Form::Usual));
             assert_eq!(messages(&bytes).find_map(parse), Some(Object::Exit(4, exit)));
         }
         let bytes = written(|batch| replace_group(batch, 1, 5, &members));
@@ -173,7 +181,7 @@ mod tests {
     #[test]
     fn objects_of_others_are_not_seen() {
         let exit = Exit { gateway: None, interface: 9 };
-        let mut bytes = written(|batch| create_exit(batch, 1, 4, exit, LinkFamily::V4));
+        let mut bytes = written(|batch| create_exit(batch, 1, 4, exit, Form::Ipv4));
         bytes[crate::message::HEADER + 2] = 11;
         assert_eq!(messages(&bytes).find_map(parse), None);
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{
     message::{Batch, Message, kind},
-    nexthop::{self, Exit, LinkFamily, Member, Object},
+    nexthop::{self, Exit, Form, Member, Object},
     request::{MESSAGES_MAX, Refusal, Requests},
     route::Target,
 };
@@ -447,14 +447,16 @@ impl Objects {
             shared.groups += 1;
             return Ok(Ok(shared.id));
         }
-        let mut create = |link| {
+        let mut create = |form| {
             self.with_new_id(kernel, |batch, sequence, id| {
-                nexthop::create_exit(batch, sequence, id, exit, link);
+                nexthop::create_exit(batch, sequence, id, exit, form);
             })
         };
-        let made = match create(LinkFamily::V6)? {
+        let made = match create(Form::Usual)? {
             // An interface without IPv6: the object serves IPv4 routes only.
-            Err(_) if exit.gateway.is_none() => create(LinkFamily::V4)?,
+            Err(_) if exit.gateway.is_none() => create(Form::Ipv4)?,
+            // An address of a cloud is alone in its network, and the gateway outside of it: the operator has named the interface.
+            Err(refusal) if is_unreachable(&refusal) => create(Form::OnLink)?.or(Err(refusal)),
             made => made,
         };
         if let Ok(id) = made {
@@ -536,6 +538,11 @@ fn ways(members: &[NextHop]) -> Ways {
         *weight = weight.saturating_add(member.weight.max(1));
     }
     weights.into_iter().map(|(exit, weight)| (exit, (weight - 1).min(255) as u8)).collect()
+}
+
+/// Whether the kernel refuses a gateway because none of its routes reaches it on the link.
+fn is_unreachable(refusal: &Refusal) -> bool {
+    [Errno::INVAL, Errno::NETUNREACH, Errno::HOSTUNREACH].contains(&refusal.errno)
 }
 
 fn describe(exit: Exit) -> String {

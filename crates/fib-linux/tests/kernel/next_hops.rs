@@ -98,6 +98,8 @@ fn a_handle_that_comes_to_drop_packets_asks_for_its_routes_again() {
 fn a_member_that_is_refused_does_not_spoil_the_others() {
     in_a_namespace(|| {
         let mut fib = main_table();
+        // An address of this host is no gateway.
+        ip("addr add 99.0.0.1/32 dev lo");
         define(&mut fib, 1, &[via("10.0.0.2", "eth0"), via("99.0.0.1", "eth1")]);
         add(&mut fib, "20.0.0.0/24", 1);
         assert_eq!(kernel_routes("-4", 254), ["20.0.0.0/24 via 10.0.0.2 dev eth0"]);
@@ -107,10 +109,31 @@ fn a_member_that_is_refused_does_not_spoil_the_others() {
             error.error.contains("99.0.0.1") && error.error.contains("Nexthop has invalid gateway"),
             "{error:?}"
         );
+        ip("addr del 99.0.0.1/32 dev lo");
         ip("addr add 99.0.0.9/24 dev eth1");
         fib.interface_changed(index("eth1"), true).expect("netlink works");
         assert!(kernel_routes("-4", 254)[0].contains("via 99.0.0.1 dev eth1"));
         assert_eq!(fib.take_loss(), None, "its routes were there all the time");
+    });
+}
+
+/// As clouds do: the address is alone in its network, and the gateway is outside of it.
+#[test]
+fn a_gateway_that_no_route_reaches_is_a_neighbor_on_its_link() {
+    in_a_namespace(|| {
+        ip("addr add 203.0.113.5/32 dev eth1");
+        let mut fib = main_table();
+        define(&mut fib, 1, &[via("172.31.1.1", "eth1")]);
+        define(&mut fib, 2, &[via("2001:db8:9::1", "eth1")]);
+        add(&mut fib, "0.0.0.0/0", 1);
+        add(&mut fib, "2001:db8:1::/48", 2);
+        assert!(errors(&fib).is_empty(), "{:?}", errors(&fib));
+        assert_eq!(kernel_routes("-4", 254), ["default via 172.31.1.1 dev eth1 onlink"]);
+        assert_eq!(ip("-o -6 route show proto 75").matches("via 2001:db8:9::1 dev eth1").count(), 1);
+        assert_eq!(ip("nexthop show proto 75").matches("onlink").count(), 2);
+        // The gateways in networks of the host are looked up as ever.
+        define(&mut fib, 3, &[via("10.0.0.2", "eth0")]);
+        assert_eq!(ip("nexthop show proto 75").matches("onlink").count(), 2);
     });
 }
 
@@ -135,12 +158,14 @@ fn what_is_refused_now_is_known_until_it_is_over() {
     in_a_namespace(|| {
         let mut fib = main_table();
         let prefix = |text: &str| text.parse::<holdfast_types::Prefix>().expect("prefix");
-        // A gateway that is on no network.
+        // An address of this host is no gateway.
+        ip("addr add 99.0.0.1/32 dev lo");
         define(&mut fib, 1, &[via("99.0.0.1", "eth1")]);
         add(&mut fib, "20.0.0.0/24", 1);
         let refused = fib.report().refused.clone();
         assert!(refused.handles().contains(&Handle(1)), "{:?}", errors(&fib));
         assert!(refused.routes().is_empty(), "its routes are those of the handle");
+        ip("addr del 99.0.0.1/32 dev lo");
         ip("addr add 99.0.0.9/24 dev eth1");
         fib.interface_changed(index("eth1"), true).expect("netlink works");
         assert!(
