@@ -59,6 +59,9 @@ pub enum Input<'a> {
     BeginRefresh(Family),
     /// An EoRR: it has done so.
     EndRefresh(Family),
+    /// The link to the peer carries nothing, or is another one: what an ended session has left leads nowhere. A connection over that
+    /// link is reported as [`Self::Closed`], with [`io::ErrorKind::NetworkDown`].
+    LinkDown,
     /// What BFD says of the path to the peer (events 30 to 32 of draft-ietf-idr-bgp-bfd-strict-mode section 4).
     Bfd(Bfd),
     /// The transport took some of what was queued for the connection: it is not stuck (RFC 9687).

@@ -231,6 +231,7 @@ impl Peer {
             Input::Replayed(id, kind, body) => return self.event(id, Event::Message(kind, body), now),
             Input::FramingError(id, error) => return self.event(id, Event::FramingError(error), now),
             Input::UpdateRefused(id, error) => return self.event(id, Event::UpdateRefused(error), now),
+            Input::LinkDown => self.forget_retained(),
             Input::Bfd(bfd) => self.bfd_says(bfd, now),
             Input::Sent(id) => return self.event(id, Event::Sent, now),
         }

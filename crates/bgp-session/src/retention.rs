@@ -7,7 +7,10 @@
 //! ```
 //! Without a time of RFC 9494 there is no LongLived: they are forgotten when the restart timer expires.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use holdfast_config::schema::GracefulRestart;
 use holdfast_types::Family;
@@ -124,10 +127,11 @@ impl Retention {
 }
 
 /// Whether the end of the session says that the peer forwards on. With RFC 8538 a NOTIFICATION is no more than a broken
-/// connection, unless it is a hard reset; what is stopped here is meant to be over.
+/// connection, unless it is a hard reset; what is stopped here is meant to be over. Over a link that is down nothing is forwarded.
 fn survives(agreed: &Negotiated, reason: &DownReason) -> bool {
     let notified = agreed.survives_notifications();
     match reason {
+        DownReason::Lost(Some(io::ErrorKind::NetworkDown)) => false,
         DownReason::Lost(_) | DownReason::Replaced => true,
         // RFC 5882 section 4.3: what is lost is forwarding.
         DownReason::BfdDown => false,

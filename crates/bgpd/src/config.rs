@@ -169,7 +169,9 @@ impl Configuration {
             let neighbor = Neighbor::read(peer, policies)?;
             match neighbor.source.remote {
                 Remote::Range(network) => ranges.push(Range { network, template: neighbor }),
-                Remote::Address(_) | Remote::LinkLocal(..) | Remote::Interface(_) => neighbors.push(neighbor),
+                Remote::Address(_) | Remote::OnLink(..) | Remote::LinkLocal(..) | Remote::Interface(_) => {
+                    neighbors.push(neighbor);
+                }
             }
         }
         // The most specific range wins.

@@ -24,7 +24,7 @@ impl Location {
     /// Of a configured peer; of a range, that of its network.
     pub(crate) fn of(remote: &Remote) -> Self {
         match remote {
-            Remote::Address(address) => Self::Address(*address),
+            Remote::Address(address) | Remote::OnLink(address, _) => Self::Address(*address),
             Remote::LinkLocal(address, interface) => Self::OnLink(*address, interface.as_str().into()),
             Remote::Interface(interface) => Self::Neighbor(interface.as_str().into()),
             Remote::Range(network) => Self::Address(network.address()),

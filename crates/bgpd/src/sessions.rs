@@ -52,6 +52,8 @@ pub(crate) struct Sessions {
     slots: BTreeMap<PeerIndex, Slot>,
     locations: HashMap<Location, PeerIndex>,
     connections: HashMap<Key, Connection>,
+    /// The numbers of the interfaces that peers are on, as far as they were told; 0 while one carries nothing.
+    links: BTreeMap<Box<str>, u32>,
     /// Peers that are gone while connections of theirs still say goodbye, and how many do. Nobody else gets their index.
     leaving: HashMap<PeerIndex, usize>,
     /// The peers of each listen range, by its name; those of ranges that are configured stay when nobody is there.
@@ -79,6 +81,7 @@ impl Sessions {
     pub(crate) fn new(stopped: Stopped, now: Instant) -> Self {
         Self {
             slots: BTreeMap::new(),
+            links: BTreeMap::new(),
             locations: HashMap::new(),
             connections: HashMap::new(),
             leaving: HashMap::new(),

@@ -197,7 +197,6 @@ fn every_check_points_at_its_text() {
         ),
         // Links.
         (on_link("address = \"fe80::1\""), "\"fe80::1\"", "could be on any interface | add `interface"),
-        (on_link("address = \"10.1.0.2\"\ninterface = \"eth1\""), "\"eth1\"", "found without `interface`"),
         (on_link("listen-range = \"fe80::/10\"\ninterface = \"eth1\""), "\"eth1\"", "`interface` or `listen-range`, not both"),
         (on_link("interface = \"a b\""), "\"a b\"", "no interface name"),
         (on_link("interface = \"eth1\"\nmd5 = \"sesame\""), "", "the kernel knows keys by address"),

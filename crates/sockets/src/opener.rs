@@ -268,7 +268,7 @@ impl Opener {
 
     /// The interfaces that peers are on.
     pub fn links(&self) -> impl Iterator<Item = &str> {
-        self.known.peers.values().filter_map(|peer| peer.interface.as_deref())
+        self.known.peers.values().filter_map(|peer| peer.interface.as_deref().or(peer.link.as_deref()))
     }
 
     /// The interfaces on which the neighbour is a peer without address.

@@ -43,6 +43,8 @@ pub struct Peer {
     pub local: Option<IpAddr>,
     /// Interface by name, for a link-local address or where the neighbour is that has none.
     pub interface: Option<String>,
+    /// Interface by name whose link is followed, if the address needs none.
+    pub link: Option<String>,
     /// TCP-MD5 key (RFC 2385).
     pub md5: Option<Secret>,
     /// GTSM (RFC 5082): send with TTL 255 and accept no less.
@@ -120,6 +122,7 @@ impl TryFrom<api::Peer> for Peer {
             md5,
             port: port(peer.port).ok_or_else(|| fault("the port is over 65535"))?,
             interface: (!peer.interface.is_empty()).then(|| peer.interface.clone()),
+            link: (!peer.link.is_empty()).then(|| peer.link.clone()),
             ttl_security: peer.ttl_security,
             only_dialled: peer.only_dialled,
             ttl: NonZeroU8::new(u8::try_from(peer.ttl).map_err(|_| fault("the TTL is over 255"))?),

@@ -80,7 +80,7 @@ fn listeners(bgp: &Bgp, table: Option<&Vrf>) -> Vec<api::ListenRequest> {
 /// The sockets to a peer.
 pub fn peer(peer: &Peer, config: &Config) -> api::Peer {
     let (address, range_length, interface) = match &peer.remote {
-        Remote::Address(address) => (octets(*address), None, String::new()),
+        Remote::Address(address) | Remote::OnLink(address, _) => (octets(*address), None, String::new()),
         Remote::LinkLocal(address, interface) => (address.octets().to_vec(), None, interface.clone()),
         Remote::Interface(interface) => (Vec::new(), None, interface.clone()),
         Remote::Range(prefix) => (octets(prefix.address()), Some(prefix.length()), String::new()),
@@ -97,6 +97,12 @@ pub fn peer(peer: &Peer, config: &Config) -> api::Peer {
         ttl_security: peer.rules.ttl_security,
         ttl: ttl(peer, config),
         only_dialled: false,
+        link: match &peer.remote {
+            Remote::OnLink(_, interface) => interface.clone(),
+            Remote::Address(_) | Remote::LinkLocal(..) | Remote::Interface(_) | Remote::Range(_) => {
+                String::new()
+            }
+        },
     }
 }
 

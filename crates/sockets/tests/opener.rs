@@ -64,6 +64,7 @@ pub(super) fn peer(name: &str, address: impl Into<IpAddr>, port: u16) -> Peer {
         ttl_security: false,
         ttl: None,
         only_dialled: false,
+        link: None,
     }
 }
 
@@ -131,6 +132,23 @@ fn a_dialled_socket_connects_from_the_local_address() {
     assert_eq!(accepted.peer_addr().expect("connected"), dialled.local_addr().expect("connected"));
     assert_eq!(accepted.peer_addr().expect("connected").ip(), local);
     assert_eq!(sockopt::ip_tos(&dialled), Ok(0xc0));
+    assert_eq!(sockopt::socket_keepalive(&dialled), Ok(false), "BGP has a hold timer");
+}
+
+/// A collector or cache that dies without a word is noticed within a minute: after the idle time and the silence.
+#[test]
+fn the_kernel_ends_connections_to_those_who_are_only_dialled_and_fall_silent() {
+    let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listening.local_addr().expect("bound").port();
+    let mut opener = Opener::new();
+    let collector = Peer { only_dialled: true, ..peer("collector", Ipv4Addr::LOCALHOST, port) };
+    opener.configure([collector], &[]).expect("configured");
+    let dialled = settle(opener.dial("collector").expect("dialling")).expect("connected");
+    assert_eq!(sockopt::socket_keepalive(&dialled), Ok(true));
+    let idle = sockopt::tcp_keepidle(&dialled).expect("an option");
+    let silence = Duration::from_millis(sockopt::tcp_user_timeout(&dialled).expect("an option").into());
+    assert!(idle + silence <= Duration::from_secs(60), "{idle:?}, {silence:?}");
+    assert!(!silence.is_zero() && sockopt::tcp_keepintvl(&dialled).expect("an option") < silence);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Graceful restart of the peer: what stays of its session, and until when (RFC 4724, RFC 8538).
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use holdfast_bgp_session::{
     DownReason, GracefulRestart, Input, Output, PeerConfig, SessionRules, State, StopReason,
@@ -228,4 +228,16 @@ fn the_stale_timer_bounds_what_the_peer_asks_for() {
     solo.feed_keepalive(DIALLED);
     solo.feed(Input::Closed(DIALLED, None));
     assert_eq!(forgotten(&solo.pass(stale_time)), 1);
+}
+
+#[test]
+fn nothing_stays_of_a_session_whose_link_is_down() {
+    let mut solo = helper(true);
+    let outputs = solo.feed(Input::Closed(DIALLED, Some(io::ErrorKind::NetworkDown)));
+    assert_eq!(retained(&outputs), [], "the link went first");
+    let mut solo = helper(true);
+    assert_eq!(retained(&solo.feed(Input::Closed(DIALLED, None))), [V4]);
+    assert_eq!(forgotten(&solo.feed(Input::LinkDown)), 1, "the neighbor restarts, and the link goes");
+    assert_eq!(solo.peer.retained().count(), 0);
+    assert_eq!(solo.feed(Input::LinkDown), []);
 }

@@ -48,7 +48,7 @@ impl Sessions {
             (None, BfdHops::Single) => None,
             (None, BfdHops::Automatic | BfdHops::Multiple) => Some(of_session()?),
         };
-        let interface = neighbor.location.interface().into();
+        let interface = neighbor.source.remote.interface().unwrap_or_default().into();
         Some(Wanted { remote, local, interface, hops, profile: bfd.profile.clone() })
     }
 }
@@ -57,7 +57,7 @@ fn hops(neighbor: &Neighbor, bfd: &PeerBfd, settings: &Settings) -> BfdHops {
     let rules = &neighbor.source.rules;
     let ours = neighbor.local_asn(settings);
     let may_be_internal = ours == settings.asn && neighbor.asn.admits(ours, ours);
-    let is_on_link = !matches!(neighbor.location, Location::Address(_));
+    let is_on_link = neighbor.source.remote.interface().is_some();
     match (bfd.hops, rules.multihop) {
         (said @ (BfdHops::Single | BfdHops::Multiple), _) => said,
         (BfdHops::Automatic, _) if is_on_link || rules.ttl_security => BfdHops::Single,

@@ -144,14 +144,27 @@ impl Sessions {
     }
 
     /// An interface has this number now, or 0 while it carries nothing: connections of its peers over another link, which are
-    /// lost. Of some the door does not know which link they are over.
-    pub(crate) fn over_another_link(&self, interface: &str, link: u32) -> Vec<Key> {
+    /// lost.
+    pub(crate) fn over_another_link(&mut self, interface: &str, link: u32) -> Vec<Key> {
+        let slots = &self.slots;
+        self.links.retain(|known, _| slots.values().any(|slot| slot.is_on(known)));
+        let before = self.links.insert(interface.into(), link);
         let is_lost = |(key, connection): &(&Key, &Connection)| {
-            let location = self.slots.get(&key.0).map(|slot| &slot.neighbor.location);
-            location.is_some_and(|location| location.interface() == interface)
-                && matches!(connection.remote, SocketAddr::V6(remote) if ![0, link].contains(&remote.scope_id()))
+            let is_here = slots.get(&key.0).is_some_and(|slot| slot.is_on(interface));
+            is_here
+                && match connection.remote {
+                    SocketAddr::V6(remote) if remote.scope_id() != 0 => remote.scope_id() != link,
+                    // Neither an address of wider scope nor some doors say which link the connection is over.
+                    SocketAddr::V4(_) | SocketAddr::V6(_) => link == 0 || before.is_some_and(|it| it != link),
+                }
         };
         self.connections.iter().filter(is_lost).map(|(&key, _)| key).collect()
+    }
+
+    /// The peers that are on the link of an interface.
+    pub(crate) fn on(&self, interface: &str) -> Vec<PeerIndex> {
+        let here = self.slots.iter().filter(|(_, slot)| slot.is_on(interface));
+        here.map(|(index, _)| *index).collect()
     }
 
     /// Whether every connection is closed.

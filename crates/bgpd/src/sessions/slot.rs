@@ -71,6 +71,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Whether the peer is on the link of this interface.
+    pub(crate) fn is_on(&self, interface: &str) -> bool {
+        let configured = self.neighbor.source.remote.interface();
+        // A member of a range of link-local addresses has the interface in its location.
+        configured == Some(interface) || self.neighbor.location.interface() == interface
+    }
+
     pub(crate) fn new(neighbor: Neighbor, session: Peer, dynamic: bool) -> Self {
         Self {
             neighbor,

@@ -74,11 +74,16 @@ impl Speaker {
         }
     }
 
-    /// An interface has this number now, or 0 while it carries nothing. Nobody waits for the hold timers of peers over another
-    /// link.
+    /// An interface has this number now, or 0 while it carries nothing. Sessions over another link end without waiting for their
+    /// hold timers, and while the interface carries nothing, routes that ended sessions have left there are withdrawn.
     pub(crate) fn link_is(&mut self, interface: &str, link: u32, now: Instant) {
         for key in self.sessions.over_another_link(interface, link) {
             self.lost(key, Some(io::ErrorKind::NetworkDown), now);
+        }
+        if link == 0 {
+            for index in self.sessions.on(interface) {
+                self.input(index, Input::LinkDown, now);
+            }
         }
     }
 

@@ -1,5 +1,9 @@
 //! Peers on links: whose session it is, and that none outlives its link.
 
+use std::net::Ipv4Addr;
+
+use holdfast_config::schema::Remote;
+
 use super::*;
 
 /// The peer without address on eth1, with a session over link 3 to this address.
@@ -56,4 +60,21 @@ async fn who_is_on_a_link_is_named_by_the_address_it_has_and_no_other() {
     for text in ["eth2", "fe80::9%eth1", "fe80::2%eth2", "fe80::2"] {
         assert_eq!(scene.speaker.sessions.peer_named(text), None, "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_session_between_addresses_of_wider_scope_ends_with_the_link_that_is_configured() {
+    let mut scene = Scene::new();
+    let mut line = scene.connect(scene.peer).await;
+    scene.establish(&mut line).await;
+    let mut neighbor = scene.slot().neighbor.clone();
+    neighbor.source.remote = Remote::OnLink(Ipv4Addr::LOCALHOST.into(), "eth1".into());
+    scene.speaker.change_peer(scene.peer, neighbor, scene.now);
+    for (interface, link) in [("eth2", 0), ("eth1", 3), ("eth1", 3)] {
+        scene.speaker.link_is(interface, link, scene.now);
+        assert_eq!(scene.state(scene.peer), Some(State::Established), "{interface} is {link}");
+    }
+    scene.speaker.link_is("eth1", 4, scene.now);
+    assert_eq!(scene.state(scene.peer), Some(State::Idle), "made again between two notices");
+    assert!(scene.speaker.sessions.connection(line.key).is_none());
 }

@@ -50,7 +50,7 @@ static LIMIT: Table = Table {
 const OWN: &[Key] = &[
     key("name", NAME, Required, Reload, "1 to 64 letters, digits, `-`, `_`, `.`, `:`; unique"),
     key("address", ADDRESS, Else("this, `interface` or `listen-range`"), Session, "of the neighbour; unique in its VRF, a link-local one on its `interface`"),
-    key("interface", IFNAME, Else("none"), Session, "where a link-local `address` is; alone: the neighbour is whoever is the router there (see [unnumbered peers](unnumbered.md))"),
+    key("interface", IFNAME, Else("none"), Session, "the link that the peer is on: the session ends when the interface goes down; needed for a link-local `address`; alone: the neighbour is the router that is heard there (see [unnumbered peers](unnumbered.md))"),
     key("listen-range", PREFIX, Else("this, `address` or `interface`"), Session, "from which any number of neighbours (at most 4096) may connect to us"),
     key("asn", Either(&[Asn, List(&ASN_OR_RANGE), Word(&["any"])]), Required, Session, "of the neighbour; lists, ranges and `\"any\"` only with a `listen-range`, or an `interface` without `address`"),
     key("local-address", ADDRESS, Else("the kernel's choice"), Session, "our end of the session, of the neighbour's family"),

@@ -21,8 +21,8 @@ pub(super) fn of_peer(
         return is_on(section).then(PeerBfd::default);
     };
     let bfd = PeerBfd::read(&table);
-    if bfd.hops == BfdHops::Multiple && remote.is_some_and(Remote::is_on_link) {
-        let problem = Problem::new("a neighbour at a link-local address is one hop away");
+    if bfd.hops == BfdHops::Multiple && remote.is_some_and(|remote| remote.interface().is_some()) {
+        let problem = Problem::new("a neighbour with an `interface` is one hop away");
         table.add("hops", problem.hint("remove `hops`"));
     }
     Some(bfd)

@@ -433,7 +433,7 @@ fn remote(
     }
 }
 
-/// One with an address, on its interface if that is link-local.
+/// One with an address, which a link-local one needs an interface for.
 fn neighbor(
     section: &Section<'_>,
     vrf: Option<&str>,
@@ -455,13 +455,11 @@ fn neighbor(
             None
         }
         (_, interface) => {
-            if let Some(interface) = interface {
-                let problem =
-                    Problem::new(format!("{value} is found without `interface`: it is not link-local"));
-                section.report.add(&interface.span, problem.hint("remove `interface`, or `address`"));
-            }
             remotes.declare(&vrf::scoped(address, vrf));
-            Some(Remote::Address(value))
+            Some(match interface {
+                Some(interface) => Remote::OnLink(value, interface.value),
+                None => Remote::Address(value),
+            })
         }
     }
 }
@@ -486,7 +484,7 @@ fn unnumbered(
 fn alone_on_links(peers: &[(&Section<'_>, Peer)]) {
     let on_link = |peer: &Peer| match &peer.remote {
         Remote::LinkLocal(_, interface) => Some((peer.vrf.clone(), interface.clone())),
-        Remote::Address(_) | Remote::Interface(_) | Remote::Range(_) => None,
+        Remote::Address(_) | Remote::OnLink(..) | Remote::Interface(_) | Remote::Range(_) => None,
     };
     let known: HashMap<_, _> =
         peers.iter().filter_map(|(_, peer)| Some((on_link(peer)?, &peer.name))).collect();
@@ -503,16 +501,16 @@ fn alone_on_links(peers: &[(&Section<'_>, Peer)]) {
 impl Remote {
     fn afi(&self) -> Afi {
         match self {
-            Self::Address(address) => Prefix::host(*address).afi(),
+            Self::Address(address) | Self::OnLink(address, _) => Prefix::host(*address).afi(),
             Self::LinkLocal(..) | Self::Interface(_) => Afi::IPV6,
             Self::Range(range) => range.afi(),
         }
     }
 
     /// Whether the session is between link-local addresses.
-    pub(super) fn is_on_link(&self) -> bool {
+    pub(super) fn is_link_local_only(&self) -> bool {
         match self {
-            Self::Address(_) | Self::Range(_) => false,
+            Self::Address(_) | Self::OnLink(..) | Self::Range(_) => false,
             Self::LinkLocal(..) | Self::Interface(_) => true,
         }
     }
@@ -553,7 +551,7 @@ fn local_address(section: &Section<'_>, remote: Option<&Remote>) -> Option<IpAdd
         let problem = Problem::new(format!("local address {} is not of the peer's family", at.value));
         section.report.add(&at.span, problem.expected(format!("an {} address", family_word(remote.afi()))));
     }
-    if remote.is_on_link() && !is_link_local(at.value) {
+    if remote.is_link_local_only() && !is_link_local(at.value) {
         let problem =
             Problem::new(format!("local address {} is not link-local, and the peer's is", at.value));
         section.report.add(&at.span, problem.hint("remove it"));
@@ -621,7 +619,7 @@ fn families(section: &Section<'_>, remote: Option<&Remote>) -> Vec<Family> {
     let Some(listed) = section.list::<Family>("families") else {
         let own = |remote: &Remote| match remote.afi() {
             // IPv4 with next hops of IPv6 (RFC 8950).
-            _ if remote.is_on_link() => vec![Family::IPV4_UNICAST, Family::IPV6_UNICAST],
+            _ if remote.is_link_local_only() => vec![Family::IPV4_UNICAST, Family::IPV6_UNICAST],
             Afi::IPV4 => vec![Family::IPV4_UNICAST],
             _ => vec![Family::IPV6_UNICAST],
         };
@@ -653,7 +651,7 @@ fn md5(section: &Section<'_>, remote: Option<&Remote>) -> Option<Secret> {
     if let Some(problem) = own::shown(&at.value) {
         section.report.add(&at.span, problem.secret());
     }
-    if remote.is_some_and(Remote::is_on_link) {
+    if remote.is_some_and(Remote::is_link_local_only) {
         let problem =
             Problem::new("the kernel knows keys by address, and the peer's may be on several links");
         section.report.add(&at.span, problem.hint("use `ttl-security` on a link").secret());

@@ -150,10 +150,24 @@ pub enum Remote {
     Address(IpAddr),
     /// One neighbour at a link-local address of this interface.
     LinkLocal(Ipv6Addr, String),
+    /// One neighbour at an address of wider scope, on the link of this interface: the session ends with the link.
+    OnLink(IpAddr, String),
     /// Whoever is the neighbour on this interface, by its link-local address.
     Interface(String),
     /// Any number of neighbours, which connect from addresses of this prefix.
     Range(Prefix),
+}
+
+impl Remote {
+    /// The interface whose link the peer is on, if the configuration names one.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
+            Self::LinkLocal(_, interface) | Self::OnLink(_, interface) | Self::Interface(interface) => {
+                Some(interface)
+            }
+            Self::Address(_) | Self::Range(_) => None,
+        }
+    }
 }
 
 /// The AS numbers that a peer may have.

@@ -82,7 +82,9 @@ fn find(limited: &[(&Peer, &Peer)], neighbor: &Neighbor) -> Option<Over> {
         Remote::Range(_) => {
             peer.name.strip_prefix(&before.name).is_some_and(|member| member.starts_with(':'))
         }
-        Remote::Address(_) | Remote::LinkLocal(..) | Remote::Interface(_) => peer.name == before.name,
+        Remote::Address(_) | Remote::OnLink(..) | Remote::LinkLocal(..) | Remote::Interface(_) => {
+            peer.name == before.name
+        }
     };
     let (before, after) = limited.iter().find(|(before, _)| is_its(before))?;
     let cause = cause(after, neighbor)?;

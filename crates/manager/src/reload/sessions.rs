@@ -94,7 +94,9 @@ impl<'a> Ending<'a> {
     fn is_mortal(&self, peer: &Peer) -> bool {
         let is_its = |name: &String| match &peer.remote {
             Remote::Range(_) => name.strip_prefix(&peer.name).is_some_and(|member| member.starts_with(':')),
-            Remote::Address(_) | Remote::LinkLocal(..) | Remote::Interface(_) => *name == peer.name,
+            Remote::Address(_) | Remote::OnLink(..) | Remote::LinkLocal(..) | Remote::Interface(_) => {
+                *name == peer.name
+            }
         };
         !peer.nonstop || self.unprotected.iter().any(is_its)
     }

@@ -24,6 +24,7 @@ impl From<Remote> for Place {
         let (address, interface, listen_range) = match remote {
             Remote::Address(address) => (Some(address), None, None),
             Remote::LinkLocal(address, interface) => (Some(address.into()), Some(interface), None),
+            Remote::OnLink(address, interface) => (Some(address), Some(interface), None),
             Remote::Interface(interface) => (None, Some(interface), None),
             Remote::Range(prefix) => (None, None, Some(prefix)),
         };
@@ -36,7 +37,10 @@ impl TryFrom<Place> for Remote {
 
     fn try_from(place: Place) -> Result<Self, &'static str> {
         match (place.address, place.interface, place.listen_range) {
-            (Some(IpAddr::V6(address)), Some(interface), None) => Ok(Self::LinkLocal(address, interface)),
+            (Some(IpAddr::V6(address)), Some(interface), None) if address.is_unicast_link_local() => {
+                Ok(Self::LinkLocal(address, interface))
+            }
+            (Some(address), Some(interface), None) => Ok(Self::OnLink(address, interface)),
             (Some(address), None, None) => Ok(Self::Address(address)),
             (None, Some(interface), None) => Ok(Self::Interface(interface)),
             (None, None, Some(prefix)) => Ok(Self::Range(prefix)),
