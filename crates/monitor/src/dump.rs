@@ -52,13 +52,14 @@ async fn tables(resolver: &Resolver, own: Own, dump: &Dump, mut output: Output) 
         // At whole multiples of the interval, as collectors do.
         let wait = interval - seconds() % interval;
         sleep(Duration::from_secs(wait)).await;
-        match table(resolver, own, dump, &mut output).await {
-            Ok(()) => output.end(),
-            Err(error) => {
-                debug!("a table is not whole: {error}");
-                output.discard()
-            }
-        };
+        let whole = table(resolver, own, dump, &mut output).await;
+        if let Err(error) = &whole {
+            debug!("a table is not whole: {error}");
+        }
+        // Its end waits for room as its pieces do.
+        while !(if whole.is_ok() { output.end() } else { output.discard() }) {
+            sleep(RETRY).await;
+        }
     }
 }
 

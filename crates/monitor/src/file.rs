@@ -1,7 +1,8 @@
 //! Files that are written by a thread of their own: a disk that is slow or full holds up nobody else.
 //!
-//! A file is written under its name with `.tmp` behind it and gets its name when it is whole. Between the thread and those who
-//! write stands a queue with a bound; what does not fit is dropped and counted.
+//! A file is written under its name with `.tmp` behind it, and gets its name when all of it is on the disk. A file of which a piece
+//! could not be written never does: a table is removed, and messages stay as `.tmp` up to the last whole record. Between the thread
+//! and those who write stands a queue with a bound; what does not fit is dropped and counted.
 
 use std::{
     fs::{self, File},
@@ -108,10 +109,23 @@ impl Output {
 
 struct Writer {
     counts: Arc<Counts>,
-    file: Option<(PathBuf, File)>,
+    file: Option<Dump>,
     /// The last attempt has failed, and that has been said.
     failed: bool,
     unfinished: Unfinished,
+}
+
+/// The file that is being written.
+struct Dump {
+    name: PathBuf,
+    state: State,
+}
+
+enum State {
+    /// Every piece so far is in the file, which has so many octets.
+    Whole(File, u64),
+    /// A piece is missing: no more of them are written, and the file does not get its name.
+    Broken,
 }
 
 impl Writer {
@@ -122,48 +136,85 @@ impl Writer {
                 Job::End => self.end(),
                 Job::Discard => self.discard(),
             };
-            if let Err(error) = done {
-                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
-                if !std::mem::replace(&mut self.failed, true) {
-                    warn!(event = "mrt-failed", "writing a dump: {error}");
-                }
-            }
+            self.note(done);
         }
-        let ended = match self.unfinished {
-            Unfinished::Finish => self.end(),
-            Unfinished::Remove => self.discard(),
-        };
-        if let Err(error) = ended {
-            warn!(event = "mrt-failed", "ending a dump: {error}");
+        let done = self.leave();
+        self.note(done);
+    }
+
+    fn note(&mut self, done: io::Result<()>) {
+        if let Err(error) = done {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            if !std::mem::replace(&mut self.failed, true) {
+                warn!(event = "mrt-failed", "writing a dump: {error}");
+            }
         }
     }
 
     fn write(&mut self, name: PathBuf, octets: &[u8]) -> io::Result<()> {
-        if self.file.as_ref().is_none_or(|(open, _)| *open != name) {
-            self.end()?;
+        if self.file.as_ref().is_none_or(|dump| dump.name != name) {
+            let left = self.leave();
+            self.note(left);
             let mut options = File::options();
-            let file = open_with(options.write(true).create(true).truncate(true), &temporary(&name))?;
-            self.file = Some((name, file));
+            let opened = open_with(options.write(true).create(true).truncate(true), &temporary(&name));
+            let (state, error) = match opened {
+                Ok(file) => (State::Whole(file, 0), None),
+                Err(error) => (State::Broken, Some(error)),
+            };
+            self.file = Some(Dump { name, state });
+            error.map_or(Ok(()), Err)?;
         }
-        if let Some((_, file)) = &mut self.file {
-            file.write_all(octets)?;
-            self.failed = false;
-            self.counts.written.fetch_add(octets.len() as u64, Ordering::Relaxed);
+        let Some(dump) = &mut self.file else { return Ok(()) };
+        let State::Whole(file, length) = &mut dump.state else {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        };
+        match file.write_all(octets) {
+            Ok(()) => {
+                *length += octets.len() as u64;
+                self.failed = false;
+                self.counts.written.fetch_add(octets.len() as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => {
+                // The piece may be there in part. What was there before is whole records.
+                let kept = file.set_len(*length).map(|()| *length).unwrap_or(0);
+                dump.state = State::Broken;
+                if kept == 0 || self.unfinished == Unfinished::Remove {
+                    let _ = fs::remove_file(temporary(&dump.name));
+                    return Err(error);
+                }
+                let file = temporary(&dump.name);
+                Err(io::Error::new(error.kind(), format!("{error}: {} ends before", file.display())))
+            }
         }
-        Ok(())
+    }
+
+    /// Nobody writes into the file any more, and nobody has said whether it is whole.
+    fn leave(&mut self) -> io::Result<()> {
+        match self.unfinished {
+            Unfinished::Finish => self.end(),
+            Unfinished::Remove => self.discard(),
+        }
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let Some((name, file)) = self.file.take() else { return Ok(()) };
-        drop(file);
+        let Some(Dump { name, state: State::Whole(file, _) }) = self.file.take() else { return Ok(()) };
+        // A file system may take octets that it has no room for, and say so when they are to be on the disk.
+        if let Err(error) = file.sync_data() {
+            let _ = fs::remove_file(temporary(&name));
+            return Err(error);
+        }
         fs::rename(temporary(&name), &name)?;
         info!(event = "mrt-written", file = %name.display(), "dump written");
         Ok(())
     }
 
     fn discard(&mut self) -> io::Result<()> {
-        let Some((name, _)) = self.file.take() else { return Ok(()) };
-        fs::remove_file(temporary(&name))
+        match self.file.take() {
+            Some(Dump { name, state: State::Whole(..) }) => fs::remove_file(temporary(&name)),
+            Some(Dump { state: State::Broken, .. }) | None => Ok(()),
+        }
     }
 }
 
@@ -204,6 +255,10 @@ mod tests {
         ending(vec![write(&third, b"5"), Job::Discard, write(&third, b"6")], Unfinished::Remove);
         assert!(!temporary(&third).exists() && !third.exists());
         counts.written.store(4, Ordering::Relaxed);
+        // A table that nobody has ended is none, whether the next one begins or not.
+        ending(vec![write(&third, b"5"), write(&directory.join("f"), b"6"), Job::End], Unfinished::Remove);
+        assert!(!temporary(&third).exists() && !third.exists());
+        counts.written.store(4, Ordering::Relaxed);
         // A directory that is not there costs what was to be written, and no more.
         writer(vec![write(&directory.join("none/c"), b"5"), write(&first, b"6")]);
         assert_eq!(fs::read(&first).expect("a"), b"6");
@@ -218,6 +273,63 @@ mod tests {
             (2, b"8".to_vec())
         );
         fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    /// Needs root: a file system with room for so many octets, gone at the end.
+    struct Disk(PathBuf);
+
+    impl Disk {
+        fn new(name: &str, octets: usize) -> Self {
+            let path = std::env::temp_dir().join(format!("holdfast-mrt-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("made");
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", &format!("size={octets}"), "none"]).arg(&path);
+            assert!(mount.status().is_ok_and(|done| done.success()), "this test needs root");
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).expect("read");
+            let name = |entry: io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+            let mut names: Vec<_> = entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Disk {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(&self.0).status();
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_dump_that_the_disk_has_no_room_for_never_gets_its_name() {
+        const PAGE: usize = 4096;
+        let disk = Disk::new("full", 4 * PAGE);
+        let counts = Arc::new(Counts::default());
+        let run = |jobs: Vec<Job>, unfinished| {
+            let (sender, queue) = sync_channel(MOST_WAITING);
+            jobs.into_iter().for_each(|job| sender.send(job).expect("room"));
+            drop(sender);
+            Writer { counts: Arc::clone(&counts), file: None, failed: false, unfinished }.run(queue);
+        };
+        let write = |name: &str, octets: usize| Job::Write(disk.0.join(name), vec![7; octets]);
+        // A table, the first piece of which fits, and so would the last.
+        let table = vec![write("table", PAGE), write("table", 9 * PAGE), write("table", 1), Job::End];
+        run(table, Unfinished::Remove);
+        assert_eq!(disk.names(), [""; 0]);
+        assert_eq!(counts.dropped.load(Ordering::Relaxed), 2);
+        // The next one has room.
+        run(vec![write("next", PAGE), Job::End], Unfinished::Remove);
+        assert_eq!(disk.names(), ["next"]);
+        // Of messages, whole records stay.
+        run(vec![write("messages", PAGE), write("messages", 9 * PAGE), Job::End], Unfinished::Finish);
+        assert_eq!(disk.names(), ["messages.tmp", "next"]);
+        assert_eq!(fs::metadata(disk.0.join("messages.tmp")).expect("there").len(), PAGE as u64);
+        run(vec![write("more", 9 * PAGE), Job::End], Unfinished::Finish);
+        assert_eq!(disk.names(), ["messages.tmp", "next"], "and nothing where there is none");
     }
 
     #[test]
