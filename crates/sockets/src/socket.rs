@@ -6,6 +6,7 @@ use std::{
     num::NonZeroU8,
     ops::RangeInclusive,
     os::fd::OwnedFd,
+    time::Duration,
 };
 
 use holdfast_sys::{
@@ -43,6 +44,13 @@ const NETWORK_CONTROL: u8 = 0xc0;
 /// The highest priority that takes no rights (TC_PRIO_INTERACTIVE): queues let it pass before what is forwarded.
 const PRIORITY: u8 = 6;
 
+/// After so long without a segment the kernel asks the other end of a connection to a collector, cache or store whether it is
+/// there, and so often again.
+const IDLE: Duration = Duration::from_secs(20);
+const PROBES: Duration = Duration::from_secs(10);
+/// After so long without an acknowledgement of data or probes that connection ends: with the idle time before, within a minute.
+const SILENCE: Duration = Duration::from_secs(40);
+
 /// Ports that nobody is expected at (RFC 6335 section 6): the sources of BFD (RFC 5881 section 4).
 const FREE_PORTS: RangeInclusive<u16> = 49_152..=65_535;
 
@@ -70,6 +78,9 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
     } else if let Some(ttl) = peer.ttl {
         set_ttl(&socket, version, ttl.get()).step("setting the TTL")?;
     }
+    if peer.only_dialled {
+        end_when_silent(&socket)?;
+    }
     let scope = scope(&socket, peer)?;
     if let Some(local) = peer.local {
         rustix::net::bind(&socket, &scoped(local, 0, scope)).step("binding to the local address")?;
@@ -78,6 +89,16 @@ pub(crate) async fn dial(place: &Place, peer: &Peer, address: IpAddr) -> Result<
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error).step("connecting"),
     }
+}
+
+/// Has the kernel end a connection whose other end does not answer. Collectors and caches say little or nothing by themselves, and
+/// have no hold timer: one that died without a word would stay connected for ever.
+fn end_when_silent(socket: &OwnedFd) -> Result<(), SocketError> {
+    sockopt::set_socket_keepalive(socket, true).step("setting SO_KEEPALIVE")?;
+    sockopt::set_tcp_keepidle(socket, IDLE).step("setting TCP_KEEPIDLE")?;
+    sockopt::set_tcp_keepintvl(socket, PROBES).step("setting TCP_KEEPINTVL")?;
+    let silence = SILENCE.as_millis() as u32;
+    sockopt::set_tcp_user_timeout(socket, silence).step("setting TCP_USER_TIMEOUT")
 }
 
 /// Gives the socket of a connection with the peer the key and the TTLs of [`dial`], whoever has dialled: in place, so that
