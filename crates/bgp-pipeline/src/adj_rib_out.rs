@@ -26,7 +26,7 @@ pub(crate) use self::{
     too_long::TooLong,
 };
 use self::{
-    chain::{Announced, Chain, END, Signable, TooLongChain, attributes, encode_chain},
+    chain::{Announced, Chain, END, Signable, attributes, encode_chain},
     merge::Merge,
     outgoing::{withdraw, withdraw_paths},
     secure::{Sending, ToSign},
@@ -732,11 +732,11 @@ impl<P: IpPrefix> Window<P> {
             out.close(part[0].0);
         }
         for chain in &self.chains {
-            if let Err(TooLongChain) =
+            if let Err(too_long) =
                 encode_chain(core, recipients, encoder, chain, &self.announced, &mut self.attributes, out)
             {
                 let unfit = Unfit { too_long: &mut self.too_long, tally: &mut self.tally };
-                unfit.take_back(core, chain, self.announced.of(chain));
+                unfit.take_back(core, chain, too_long.of(chain, self.announced.of(chain)));
             }
         }
         if !self.to_sign.is_empty() {

@@ -5,7 +5,10 @@
 
 use std::rc::Rc;
 
-use holdfast_bgp_wire::{NextHop, UpdateEncoder, nlri::Identified};
+use holdfast_bgp_wire::{
+    NextHop, UpdateEncoder,
+    nlri::{Identified, Nlri},
+};
 use holdfast_types::{Family, IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
@@ -334,12 +337,14 @@ impl Receiver {
         let bytes = write(&self.shown);
         let sent = if export.four_octet_as { &bytes } else { &write(export) };
         let encoder = UpdateEncoder::new(export.max_message_len);
-        let out = &mut Vec::new();
-        let fits = match (next_hop, self.is_told_several::<P>()) {
-            (NextHop::V4(_), false) => encoder.announce(sent, [] as [Ipv4Prefix; 0], out),
-            (NextHop::V4(_), true) => encoder.announce(sent, [] as [Identified<Ipv4Prefix>; 0], out),
-            (NextHop::V6 { .. }, false) => encoder.announce_mp(sent, next_hop, [] as [P; 0], out),
-            (NextHop::V6 { .. }, true) => encoder.announce_mp(sent, next_hop, [] as [Identified<P>; 0], out),
+        let (out, none) = (&mut Vec::new(), [] as [P; 0]);
+        let octets = match self.is_told_several::<P>() {
+            false => prefix.octets(),
+            true => Identified { identifier: 0, prefix }.octets(),
+        };
+        let fits = match next_hop {
+            NextHop::V4(_) => encoder.announce_short(octets, sent, [] as [Ipv4Prefix; 0], out),
+            NextHop::V6 { .. } => encoder.announce_mp_short(octets, sent, next_hop, none, out),
         };
         fits.map_err(|_| Withheld::TooLong)?;
         Ok((bytes, Some(Gateway { address: NextHop::address(next_hop), interface: 0 })))

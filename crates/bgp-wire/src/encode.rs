@@ -23,6 +23,13 @@ pub struct AttributesTooLong {
     pub max_len: usize,
 }
 
+impl AttributesTooLong {
+    /// Octets that a single prefix may have beside these attributes: shorter ones than the longest of the family may fit.
+    pub fn room(&self) -> usize {
+        self.max_len.saturating_sub(FIXED + self.octets)
+    }
+}
+
 /// Builds UPDATEs for sessions with one message limit. Everything is appended to one buffer; attribute bytes
 /// come from [`crate::edit::rewrite`]. Prefixes may have path identifiers ([`crate::nlri::Identified`]). Each function returns how many messages it has appended.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,14 +46,28 @@ impl UpdateEncoder {
     /// Announces IPv4 prefixes in the NLRI field; `attributes` has the NEXT_HOP.
     ///
     /// # Errors
-    /// Not even one prefix fits; nothing is appended.
+    /// The longest prefix of the family would not fit; nothing is appended.
     pub fn announce<N: Nlri<Prefix = Ipv4Prefix>>(
         &self,
         attributes: &[u8],
         prefixes: impl IntoIterator<Item = N>,
         out: &mut Vec<u8>,
     ) -> Result<usize, AttributesTooLong> {
-        self.check_room(attributes.len(), N::MAX_OCTETS)?;
+        self.announce_short(N::MAX_OCTETS, attributes, prefixes, out)
+    }
+
+    /// The same of prefixes that have at most so many octets.
+    ///
+    /// # Errors
+    /// One of so many octets would not fit; nothing is appended.
+    pub fn announce_short<N: Nlri<Prefix = Ipv4Prefix>>(
+        &self,
+        longest: usize,
+        attributes: &[u8],
+        prefixes: impl IntoIterator<Item = N>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, AttributesTooLong> {
+        self.check_room(attributes.len(), longest)?;
         let begin_message = |out: &mut Vec<u8>| {
             out.extend_from_slice(&[0, 0]);
             out.extend_from_slice(&(attributes.len() as u16).to_be_bytes());
@@ -60,7 +81,7 @@ impl UpdateEncoder {
     /// negotiated RFC 8950.
     ///
     /// # Errors
-    /// Not even one prefix fits; nothing is appended.
+    /// The longest prefix of the family would not fit; nothing is appended.
     pub fn announce_mp<N: Nlri>(
         &self,
         attributes: &[u8],
@@ -68,7 +89,22 @@ impl UpdateEncoder {
         prefixes: impl IntoIterator<Item = N>,
         out: &mut Vec<u8>,
     ) -> Result<usize, AttributesTooLong> {
-        self.check_room(attributes.len() + mp_octets(next_hop), N::MAX_OCTETS)?;
+        self.announce_mp_short(N::MAX_OCTETS, attributes, next_hop, prefixes, out)
+    }
+
+    /// The same of prefixes that have at most so many octets.
+    ///
+    /// # Errors
+    /// One of so many octets would not fit; nothing is appended.
+    pub fn announce_mp_short<N: Nlri>(
+        &self,
+        longest: usize,
+        attributes: &[u8],
+        next_hop: NextHop,
+        prefixes: impl IntoIterator<Item = N>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, AttributesTooLong> {
+        self.check_room(attributes.len() + mp_octets(next_hop), longest)?;
         Ok(self.fill_mp(attributes, next_hop, prefixes, out))
     }
 

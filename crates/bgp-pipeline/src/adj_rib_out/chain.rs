@@ -2,8 +2,13 @@
 
 use std::ops::Range;
 
-use holdfast_bgp_wire::{Attributes, NextHop, UpdateEncoder, attribute::code, nlri::Identified};
-use holdfast_types::IpPrefix;
+use holdfast_bgp_wire::{
+    Attributes, NextHop, UpdateEncoder,
+    attribute::code,
+    encode::AttributesTooLong,
+    nlri::{Identified, Nlri},
+};
+use holdfast_types::{IpPrefix, Ipv4Prefix};
 
 use super::{
     outgoing::{Outgoing, Target, ipv4, withdraw, withdraw_paths},
@@ -53,10 +58,24 @@ pub(super) struct Signable {
 
 pub(super) const END: u32 = u32::MAX;
 
-/// The routes of a chain fit no message with their attributes, or there is no next hop for them: what was announced of them is
+/// Routes of a chain fit no message with their attributes, or there is no next hop for them: what was announced of them is
 /// withdrawn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct TooLongChain;
+pub(super) struct TooLongChain {
+    /// The octets of the longest prefix that fits.
+    longest: usize,
+}
+
+impl TooLongChain {
+    /// The routes that do not fit, of all of the chain.
+    pub(super) fn of<P: IpPrefix>(
+        self,
+        chain: &Chain,
+        routes: impl Iterator<Item = P>,
+    ) -> impl Iterator<Item = P> {
+        routes.filter(move |prefix| octets(chain, *prefix) > self.longest)
+    }
+}
 
 /// The prefixes of a window, those of a chain in stretches: often one, as they came in one UPDATE.
 #[derive(Debug)]
@@ -256,51 +275,115 @@ pub(super) fn encode_chain<P: IpPrefix>(
     }
     let routes = announced.of(chain);
     let start = out.bytes.len();
+    let mut longest = usize::MAX;
     let named = attributes::<P>(core, recipients, (chain.judged, chain.side), chain.stays_inside, bytes)
         .and_then(|(named, next_hop)| {
-            let out_bytes = &mut out.bytes;
-            let sent = match (next_hop, chain.identifier) {
-                _ if nobody => Ok(0),
-                (NextHop::V4(_), None) => encoder.announce(bytes, ipv4(routes.clone()), out_bytes),
-                (NextHop::V6 { .. }, None) => encoder.announce_mp(bytes, next_hop, routes.clone(), out_bytes),
-                (NextHop::V4(_), Some(identifier)) => {
-                    let paths = ipv4(routes.clone()).map(|prefix| Identified { identifier, prefix });
-                    encoder.announce(bytes, paths, out_bytes)
-                }
-                (NextHop::V6 { .. }, Some(identifier)) => {
-                    let paths = routes.clone().map(|prefix| Identified { identifier, prefix });
-                    encoder.announce_mp(bytes, next_hop, paths, out_bytes)
-                }
-            };
+            if nobody {
+                return Some(named);
+            }
+            let to = (next_hop, chain.identifier);
+            let sent = send(encoder, to, None, bytes, routes.clone(), &mut out.bytes).or_else(|too_long| {
+                longest = too_long.room();
+                let short = routes.clone().filter(|prefix| octets(chain, *prefix) <= longest);
+                send_short(encoder, to, too_long, bytes, short, &mut out.bytes)
+            });
             out.messages += *sent.as_ref().unwrap_or(&0) as u64;
             sent.is_ok().then_some(named)
         });
-    let fits = named.map(drop).ok_or(TooLongChain);
-    match named {
-        Some(named) => {
-            if named == ExportedNextHop::Ourselves && !nobody {
-                out.note_own_next_hops(start);
-            }
-            if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, recipients.journal) {
-                let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
-                let told = format::Announced { hash, source: chain.source };
-                recorder.announced(told, chain.identifier.unwrap_or(0), routes);
-            }
+    let longest = if named.is_some() { longest } else { 0 };
+    if let Some(named) = named {
+        if named == ExportedNextHop::Ourselves && !nobody {
+            out.note_own_next_hops(start);
         }
-        None => {
-            // What cannot be said must not leave the old route standing.
-            out.too_long += routes.clone().count() as u64;
-            match chain.identifier {
-                None => withdraw(encoder, routes, out),
-                Some(identifier) => {
-                    let paths = routes.map(|prefix| Identified { identifier, prefix });
-                    withdraw_paths(encoder, paths, out);
+        if let (Some(recorder), Some((hasher, _))) = (&mut out.recorder, recipients.journal) {
+            let hash = chain.hash.unwrap_or_else(|| hasher.hash(bytes, named));
+            let told = format::Announced { hash, source: chain.source };
+            let identifier = chain.identifier.unwrap_or(0);
+            match longest {
+                usize::MAX => recorder.announced(told, identifier, routes.clone()),
+                _ => {
+                    let short = routes.clone().filter(|prefix| octets(chain, *prefix) <= longest);
+                    recorder.announced(told, identifier, short);
                 }
             }
         }
     }
+    let fits = if longest == usize::MAX { Ok(()) } else { Err(TooLongChain { longest }) };
+    if fits.is_err() {
+        leave_out(encoder, chain, routes.filter(|prefix| octets(chain, *prefix) > longest), out);
+    }
     out.close(chain.member.map_or(Target::All, Target::Except));
     fits
+}
+
+/// Octets of a prefix in the list of a message, with the path identifier of its chain.
+fn octets<P: IpPrefix>(chain: &Chain, prefix: P) -> usize {
+    chain.identifier.map_or_else(|| prefix.octets(), |identifier| Identified { identifier, prefix }.octets())
+}
+
+/// Encodes routes that have the same attributes. `longest`: they have at most so many octets; `None`: any.
+#[inline(always)]
+fn send<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    (next_hop, identifier): (NextHop, Option<u32>),
+    longest: Option<usize>,
+    attributes: &[u8],
+    routes: impl Iterator<Item = P> + Clone,
+    out: &mut Vec<u8>,
+) -> Result<usize, AttributesTooLong> {
+    match (next_hop, identifier) {
+        (NextHop::V4(_), None) => {
+            let longest = longest.unwrap_or(Ipv4Prefix::MAX_OCTETS);
+            encoder.announce_short(longest, attributes, ipv4(routes), out)
+        }
+        (NextHop::V6 { .. }, None) => {
+            let longest = longest.unwrap_or(P::MAX_OCTETS);
+            encoder.announce_mp_short(longest, attributes, next_hop, routes, out)
+        }
+        (NextHop::V4(_), Some(identifier)) => {
+            let longest = longest.unwrap_or(Identified::<Ipv4Prefix>::MAX_OCTETS);
+            let paths = ipv4(routes).map(|prefix| Identified { identifier, prefix });
+            encoder.announce_short(longest, attributes, paths, out)
+        }
+        (NextHop::V6 { .. }, Some(identifier)) => {
+            let longest = longest.unwrap_or(Identified::<P>::MAX_OCTETS);
+            let paths = routes.map(|prefix| Identified { identifier, prefix });
+            encoder.announce_mp_short(longest, attributes, next_hop, paths, out)
+        }
+    }
+}
+
+/// The same of those routes that have room where others are too long. Fails where there are none.
+#[cold]
+fn send_short<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    to: (NextHop, Option<u32>),
+    too_long: AttributesTooLong,
+    attributes: &[u8],
+    routes: impl Iterator<Item = P> + Clone,
+    out: &mut Vec<u8>,
+) -> Result<usize, AttributesTooLong> {
+    match routes.clone().next() {
+        Some(_) => send(encoder, to, Some(too_long.room()), attributes, routes, out),
+        None => Err(too_long),
+    }
+}
+
+/// Withdraws routes that fit no message: what cannot be said must not leave the old route standing.
+#[cold]
+fn leave_out<P: IpPrefix>(
+    encoder: UpdateEncoder,
+    chain: &Chain,
+    routes: impl Iterator<Item = P> + Clone,
+    out: &mut Outgoing,
+) {
+    out.too_long += routes.clone().count() as u64;
+    match chain.identifier {
+        None => withdraw(encoder, routes, out),
+        Some(identifier) => {
+            withdraw_paths(encoder, routes.map(|prefix| Identified { identifier, prefix }), out);
+        }
+    }
 }
 
 /// The same of one alone.

@@ -7,7 +7,7 @@ use holdfast_types::{IpPrefix, Prefix};
 
 use super::{
     TooLong, Unfit, Window,
-    chain::{Chain, END, Placed, TooLongChain, as_path, attributes, attributes_with_path, encode_one_chain},
+    chain::{Chain, END, Placed, as_path, attributes, attributes_with_path, encode_one_chain},
     complete::{Completed, complete},
     outgoing::{Outgoing, Target, withdraw, withdraw_paths},
     recipients::Recipients,
@@ -194,9 +194,9 @@ impl<P: IpPrefix> Window<P> {
         let Sending { core, recipients, encoder, out } = sending;
         let fits =
             encode_one_chain(core, recipients, *encoder, &chain, &self.announced, &mut self.secured, out);
-        if let Err(TooLongChain) = fits {
+        if let Err(too_long) = fits {
             let unfit = Unfit { too_long: &mut self.too_long, tally: &mut self.tally };
-            unfit.take_back(core, &chain, self.announced.of(&chain));
+            unfit.take_back(core, &chain, too_long.of(&chain, self.announced.of(&chain)));
         }
     }
 

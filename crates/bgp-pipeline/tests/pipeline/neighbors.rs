@@ -4,7 +4,8 @@ use holdfast_bgp_pipeline::{
     NeighborView, PathState, PathView, PeerConfig, PeerIndex, Pipeline, SessionFacts, Step, Withheld,
 };
 use holdfast_bgp_wire::{
-    HEADER_LEN, MAX_EXTENDED_LEN, Origin, UpdateEncoder, attributes::community, edit::AttributesBuilder,
+    HEADER_LEN, MAX_EXTENDED_LEN, MAX_LEN, Origin, UpdateEncoder, attributes::community,
+    edit::AttributesBuilder,
 };
 use holdfast_types::{Family, Ipv4Prefix, Prefix};
 
@@ -144,6 +145,49 @@ fn a_page_ends_early_where_many_have_sent_the_same() {
     assert_eq!(lost.len(), 3);
     assert!(lost.iter().all(|(_, view)| view.state == PathState::Lost(Step::RouterId)), "{lost:?}");
     assert_eq!(pipeline.routes(Family::IPV4_UNICAST, None, LIMIT).len(), 1);
+}
+
+/// A message is filled to its last octet: of routes with the same attributes, those with shorter prefixes are announced where the
+/// longer ones have no room.
+#[test]
+fn of_routes_with_long_attributes_those_are_announced_that_have_room() {
+    let mut pipeline = checked(always());
+    let from = pipeline.add_peer(ebgp(1));
+    pipeline.peer_up(from, SessionFacts { max_message_len: MAX_EXTENDED_LEN, ..facts(1) }).expect("room");
+    let to = up(&mut pipeline, 2);
+    let mut sinks = [(to, Sink::default())];
+    let prefixes = ["10.0.0.0/8", "192.0.2.0/24", "198.51.100.1/32"];
+    let mut announce = |pipeline: &mut Pipeline, unknown: usize| {
+        let mut attributes = attributes(1, &[]);
+        // Optional, transitive, partial, of extended length.
+        attributes.extend_from_slice(&[0xf0, 200]);
+        attributes.extend_from_slice(&(unknown as u16).to_be_bytes());
+        attributes.resize(attributes.len() + unknown, 7);
+        let mut update = Vec::new();
+        let prefixes = prefixes.map(|text| text.parse::<Ipv4Prefix>().expect("a prefix"));
+        let sent = UpdateEncoder::new(MAX_EXTENDED_LEN).announce(&attributes, prefixes, &mut update);
+        assert_eq!(sent, Ok(1));
+        pipeline.update(from, &update.split_off(HEADER_LEN)).expect("taken");
+        settle(pipeline, &mut sinks);
+        let told: Vec<_> = shown(pipeline, to, NeighborView::Advertised);
+        let mut told_prefixes: Vec<_> = told.iter().map(|(prefix, _)| *prefix).collect();
+        told_prefixes.sort();
+        let routes = &sinks[0].1.routes;
+        assert_eq!(told_prefixes, routes.keys().copied().collect::<Vec<_>>(), "what is shown was sent");
+        assert_eq!(shown(pipeline, to, NeighborView::Withheld).len(), prefixes.len() - told.len());
+        assert_eq!(pipeline.counts(to, Family::IPV4_UNICAST).announced, told.len() as u64);
+        (told.len(), told.first().map_or(0, |(_, view)| view.bytes.len()))
+    };
+    let (all, octets) = announce(&mut pipeline, 300);
+    assert_eq!(all, 3);
+    let others = octets - 300;
+    // 2, 4 and 5 octets of prefixes.
+    for (room, expected) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 3), (1, 0), (4, 2)] {
+        let (told, _) = announce(&mut pipeline, MAX_LEN - 23 - room - others);
+        assert_eq!(told, expected, "room for {room} octets");
+        pipeline.route_refresh(to, Family::IPV4_UNICAST);
+        assert_eq!(announce(&mut pipeline, MAX_LEN - 23 - room - others).0, expected, "and after a refresh");
+    }
 }
 
 #[test]
