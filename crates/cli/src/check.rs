@@ -10,12 +10,14 @@ use std::{
 use holdfast_config::{Descriptor, Diagnostics, Holds, LONGEST_DESCRIPTOR, List, Schema};
 use holdfast_tls::files;
 
-use crate::{Failure, json};
+use crate::{Failure, host, json};
 
-/// Checks a file, and the files that it names. With `json` the diagnostics go to `out`, an empty array if there are none.
+/// Checks a file, and the files that it names. With `json` the diagnostics go to `out`, an empty array if there are none. With `host`
+/// an error is also a setting of this host that the configuration needs otherwise.
 pub(crate) fn check(
     file: &Path,
     schema: Schema,
+    host: bool,
     as_json: bool,
     out: &mut dyn io::Write,
 ) -> Result<(), Failure> {
@@ -28,7 +30,21 @@ pub(crate) fn check(
             .to_owned()),
     };
     let config = holdfast_config::parse_with(&text, &file.display().to_string(), schema, &named);
-    answer(file, config.map(|config| config.notes()), as_json, out)
+    let settings = match &config {
+        Ok(config) if host => host::settings(config, &host::read),
+        Ok(_) | Err(_) => Vec::new(),
+    };
+    if settings.is_empty() {
+        return answer(file, config.map(|config| config.notes()), as_json, out);
+    }
+    match as_json {
+        true => json::line(out, &settings)?,
+        false => {
+            answer(file, config.map(|config| config.notes()), as_json, out)?;
+            settings.iter().try_for_each(|setting| writeln!(out, "{setting}"))?;
+        }
+    }
+    Err(Failure::Host(settings.len()))
 }
 
 /// Checks a descriptor of a protocol.

@@ -83,6 +83,9 @@ pub enum Failure {
     /// as JSON.
     #[error("{0}")]
     Wrong(Diagnostics),
+    /// Settings of this host, which are printed already, are not as the configuration needs them.
+    #[error("{0} settings of this host are not as the configuration needs them: sysctl(8) changes them")]
+    Host(usize),
     /// A key, certificate, request or revocation list cannot be made, or not be kept.
     #[error("{0}")]
     Keys(#[from] KeysError),
@@ -148,6 +151,7 @@ impl Failure {
             | Self::NothingFound(_)
             | Self::Unreadable { .. }
             | Self::Wrong(_)
+            | Self::Host(_)
             | Self::Keys(_)
             | Self::KeyFile { .. }
             | Self::Output(_) => 1,
@@ -159,6 +163,7 @@ impl Failure {
         let code = self.exit_code();
         match self {
             Self::Wrong(_) if json => {}
+            Self::Host(_) if json => {}
             Self::Differs | Self::Judged(_) => {}
             _ if code == 0 => {}
             _ if json => eprintln!("{}", serde_json::json!({ "error": self.to_string() })),

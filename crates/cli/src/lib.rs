@@ -13,6 +13,7 @@ mod clear;
 mod configure;
 mod diff;
 mod failure;
+mod host;
 mod json;
 mod keygen;
 mod keys;
@@ -149,6 +150,9 @@ pub struct Check {
     /// A descriptor of a protocol, instead of a configuration file.
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     descriptor: Option<PathBuf>,
+    /// Also the settings of this host's kernel that the configuration needs otherwise.
+    #[arg(long, conflicts_with = "descriptor")]
+    host: bool,
     /// Errors as a JSON array.
     #[arg(long)]
     json: bool,
@@ -259,8 +263,8 @@ impl Command {
     /// Why there is no answer, or only a part of it.
     pub fn run_on(self, schema: Schema, out: &mut dyn io::Write) -> Result<(), Failure> {
         match self {
-            Self::Check(Check { config, descriptor, json }) => {
-                let checked = config.map(|file| check::check(&file, schema, json, out));
+            Self::Check(Check { config, descriptor, host, json }) => {
+                let checked = config.map(|file| check::check(&file, schema, host, json, out));
                 checked.unwrap_or_else(|| check::descriptor(&descriptor.unwrap_or_default(), json, out))
             }
             Self::Schema(command) => command.run(schema, out),
