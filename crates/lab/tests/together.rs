@@ -1,6 +1,7 @@
 //! Routers in namespaces of their own, several tests at a time.
 
 mod add_path;
+mod addresses;
 mod aggregates;
 mod attacks;
 mod bench_bgpsec;
