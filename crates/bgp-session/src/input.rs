@@ -59,6 +59,8 @@ pub enum Input<'a> {
     BeginRefresh(Family),
     /// An EoRR: it has done so.
     EndRefresh(Family),
+    /// The machine has slept for so long, which its clock did not count: the peer's timers have gone on, and so do ours.
+    Slept(Duration),
     /// The link to the peer carries nothing, or is another one: what an ended session has left leads nowhere. A connection over that
     /// link is reported as [`Self::Closed`], with [`io::ErrorKind::NetworkDown`].
     LinkDown,

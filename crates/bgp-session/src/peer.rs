@@ -232,10 +232,20 @@ impl Peer {
             Input::FramingError(id, error) => return self.event(id, Event::FramingError(error), now),
             Input::UpdateRefused(id, error) => return self.event(id, Event::UpdateRefused(error), now),
             Input::LinkDown => self.forget_retained(),
+            Input::Slept(time) => self.slept(time, now),
             Input::Bfd(bfd) => self.bfd_says(bfd, now),
             Input::Sent(id) => return self.event(id, Event::Sent, now),
         }
         Disposition::Done
+    }
+
+    fn slept(&mut self, time: Duration, now: Instant) {
+        self.timers.bring_forward(time, now);
+        let connections = self.connections.iter_mut().flatten();
+        connections.for_each(|connection| connection.link.timers.bring_forward(time, now));
+        self.retention.bring_forward(time, now);
+        self.refreshes.bring_forward(time, now);
+        self.expire(now);
     }
 
     /// RFC 7313 section 4.

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_types::Family;
 
+use crate::timer::earlier;
+
 /// What an Established session has to know for that.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refreshes {
@@ -37,6 +39,12 @@ impl Refreshes {
         let before = self.running.len();
         self.running.retain(|(other, _)| *other != family);
         self.running.len() < before
+    }
+
+    /// So much time has passed that the clock did not count.
+    pub(crate) fn bring_forward(&mut self, by: Duration, now: Instant) {
+        let deadlines = self.running.iter_mut().filter_map(|(_, until)| until.as_mut());
+        deadlines.for_each(|deadline| *deadline = earlier(*deadline, by, now));
     }
 
     /// When [`Self::expire`] has something.

@@ -15,7 +15,7 @@ use std::{
 use holdfast_config::schema::GracefulRestart;
 use holdfast_types::Family;
 
-use crate::{DownReason, Negotiated, PeerConfig};
+use crate::{DownReason, Negotiated, PeerConfig, timer::earlier};
 
 /// The families of which routes stay.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +113,12 @@ impl Retention {
         }
         self.0.retain(|kept| !is_due(kept));
         expired
+    }
+
+    /// So much time has passed that the clock did not count.
+    pub(crate) fn bring_forward(&mut self, by: Duration, now: Instant) {
+        let deadlines = self.0.iter_mut().filter_map(|kept| kept.until.as_mut());
+        deadlines.for_each(|deadline| *deadline = earlier(*deadline, by, now));
     }
 
     /// Nothing stays.

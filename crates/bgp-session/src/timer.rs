@@ -43,6 +43,11 @@ impl TimerTable {
         self.0[timer as usize]
     }
 
+    /// So much time has passed that the clock did not count.
+    pub(crate) fn bring_forward(&mut self, by: Duration, now: Instant) {
+        self.0.iter_mut().flatten().for_each(|deadline| *deadline = earlier(*deadline, by, now));
+    }
+
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.iter().flatten().min().copied()
     }
@@ -53,4 +58,9 @@ impl TimerTable {
         self.stop(due);
         Some(due)
     }
+}
+
+/// A deadline that is so much earlier; before the beginning of time, it is now.
+pub(crate) fn earlier(deadline: Instant, by: Duration, now: Instant) -> Instant {
+    deadline.checked_sub(by).unwrap_or(now)
 }

@@ -42,6 +42,7 @@ mod sessions;
 mod show;
 mod signatures;
 mod signing;
+mod sleep;
 mod speaker;
 mod stream;
 mod takeover;

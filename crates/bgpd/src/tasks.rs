@@ -9,7 +9,8 @@
 //!  ready  (1)              ─┤
 //!  redistribute (1)        ─┤
 //!  verify (1, crate::signatures) ─┤
-//!  sign   (1, crate::signing)   ─┘
+//!  sign   (1, crate::signing)   ─┤
+//!  sleep  (1, crate::sleep)     ─┘
 //! ```
 
 use std::{
@@ -33,6 +34,7 @@ use crate::{
     fairness::PATIENCE,
     signatures::verify,
     signing::sign,
+    sleep,
     speaker::{Read, Speaker, Write},
     stream::{LINGER, Stream},
 };
@@ -81,6 +83,7 @@ pub(crate) fn start(speaker: Speaker, surroundings: Context) -> Rc<Bgp> {
     bgp.spawn_for_life(ready(Rc::clone(&bgp)));
     bgp.spawn_for_life(verify(Rc::clone(&bgp)));
     bgp.spawn_for_life(sign(Rc::clone(&bgp)));
+    bgp.spawn_for_life(sleep::follow(Rc::clone(&bgp)));
     bgp
 }
 

@@ -53,7 +53,12 @@ pub(crate) fn settings(config: &Config, read: &dyn Fn(&str) -> Option<String>) -
     if installs && config.bgp.as_ref().is_some_and(|bgp| bgp.max_paths > 1) {
         for family in ["ipv4", "ipv6"] {
             let name = format!("net.{family}.fib_multipath_hash_policy");
-            wrong.unless(&name, |value| value >= 1, "1", "flows between two hosts all take one of several paths");
+            wrong.unless(
+                &name,
+                |value| value >= 1,
+                "1",
+                "flows between two hosts all take one of several paths",
+            );
         }
     }
     if installs && config.bgp.is_some() {
@@ -84,7 +89,8 @@ pub(crate) fn settings(config: &Config, read: &dyn Fn(&str) -> Option<String>) -
     for (family, is_ipv4) in [("ipv4", true), ("ipv6", false)] {
         let neighbors = peers().filter(|peer| is_of(&peer.remote, is_ipv4)).count() as u64;
         let least = neighbors + OTHER_NEIGHBORS;
-        let because = format!("the kernel forgets some of {neighbors} neighbors, and drops packets meanwhile");
+        let because =
+            format!("the kernel forgets some of {neighbors} neighbors, and drops packets meanwhile");
         let name = format!("net.{family}.neigh.default.gc_thresh3");
         wrong.unless(&name, |value| value >= least, &(2 * least).to_string(), &because);
     }

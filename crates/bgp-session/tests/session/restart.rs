@@ -241,3 +241,25 @@ fn nothing_stays_of_a_session_whose_link_is_down() {
     assert_eq!(solo.peer.retained().count(), 0);
     assert_eq!(solo.feed(Input::LinkDown), []);
 }
+
+/// The clock of the machine stands still while it sleeps; those of its neighbors do not.
+#[test]
+fn timers_go_on_while_the_machine_sleeps() {
+    let mut solo = helper(false);
+    let hold = solo.peer.negotiated().expect("established").hold_time;
+    solo.feed(Input::Slept(hold / 2));
+    assert_eq!(solo.peer.state(), State::Established, "less than the hold time");
+    let outputs = solo.feed(Input::Slept(hold));
+    let ends = |output: &Output| matches!(output, Output::Down { reason: DownReason::Sent(_), .. });
+    assert!(outputs.iter().any(ends), "{outputs:?}");
+
+    let mut solo = helper(false);
+    solo.feed(Input::Closed(DIALLED, None));
+    assert_eq!(
+        forgotten(&solo.feed(Input::Slept(TIME))),
+        1,
+        "what the neighbor has left is not kept for longer"
+    );
+    // Longer than the clock has run.
+    solo.feed(Input::Slept(Duration::from_secs(1 << 40)));
+}

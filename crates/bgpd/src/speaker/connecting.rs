@@ -1,6 +1,9 @@
 //! Connections come and go.
 
-use std::{io, time::Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use holdfast_bgp_pipeline::PeerIndex;
 use holdfast_bgp_session::Input;
@@ -84,6 +87,14 @@ impl Speaker {
             for index in self.sessions.on(interface) {
                 self.input(index, Input::LinkDown, now);
             }
+        }
+    }
+
+    /// The machine has slept for so long: sessions whose hold time is over end now, and come up again.
+    pub(crate) fn slept(&mut self, time: Duration, now: Instant) {
+        let peers: Vec<_> = self.sessions.slots().map(|(index, _)| index).collect();
+        for index in peers {
+            self.input(index, Input::Slept(time), now);
         }
     }
 
