@@ -4,7 +4,7 @@ use crate::{
     Full, Log, Memory, Unreadable,
     layout::checksum,
     log::{BEGUN, COLLECTED, REBASED},
-    store::{Kind, Store},
+    store::{Store, Taker},
 };
 
 /// Octets before those of an entry: the previous entry; the length, and a sum that tells an entry from anything else.
@@ -97,7 +97,7 @@ impl Entries {
             at = *next;
         }
         let number = self.next_number(store);
-        let block = store.claim(Kind::Entries, 0, number)?;
+        let block = store.claim(Taker::Entries, 0, number)?;
         self.block(block).next = NONE;
         if let Some(last) = last {
             self.block(last).next = block;

@@ -6,7 +6,7 @@ use crate::{
     entries::Entries,
     layout::{self, Layout, checksum},
     snapshot::Building,
-    store::{Kind, Store, word},
+    store::{Store, word},
     stream::Stream,
     suspects,
 };
@@ -227,8 +227,8 @@ impl<M: Memory> Log<M> {
         let session = Session {
             cell,
             state,
-            incoming: Stream::new(Kind::Incoming, id, incoming),
-            outgoing: Stream::new(Kind::Outgoing, id, outgoing),
+            incoming: Stream::new(id, incoming),
+            outgoing: Stream::new(id, outgoing),
             sent: outgoing,
             snapshot: Vec::new(),
             snapshot_octets: 0,

@@ -58,6 +58,8 @@ pub enum Standing {
     Busy,
     /// What the process before has received is being replayed: a session that loses its protection now is lost.
     Replaying,
+    /// It was replayed, and what the peer was told has not been read: a session that loses its protection now is lost.
+    Unread,
 }
 
 /// Of whom snapshots are to be made, in one walk.
@@ -72,7 +74,7 @@ pub struct Walk {
 /// What helps when a log has no room for what comes in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Relief {
-    /// To wait: a walk is under way, or a replay.
+    /// To wait: a walk is under way, or a replay, or nobody could do without protection until histories are read.
     Wait,
     /// A walk: [`Pacing::begin`] will begin one.
     Walk,
@@ -236,7 +238,11 @@ impl Pacing {
             self.pressed = true;
             return Relief::Walk;
         }
-        Relief::GiveUp(sessions.iter().max_by_key(|session| session.held).map(|session| session.id))
+        let others = sessions.iter().filter(|session| session.standing != Standing::Unread);
+        match others.max_by_key(|session| session.held) {
+            None if !sessions.is_empty() => Relief::Wait,
+            other => Relief::GiveUp(other.map(|session| session.id)),
+        }
     }
 
     fn choose(&self, sessions: &[Holding], room: u64, pressed: bool) -> Option<Walk> {

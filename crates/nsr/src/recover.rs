@@ -95,12 +95,12 @@ impl Session {
             blocks.map(|(block, claim)| (claim.position, *block)).collect::<Vec<_>>()
         };
         let (received, sent) = (store.word(cell + RECEIVED), store.word(cell + SENT));
-        let incoming = Stream::new(Kind::Incoming, state.id, state.incoming);
+        let incoming = Stream::new(state.id, state.incoming);
         let acknowledged = if format == FIRST_FORMAT { sent } else { store.word(cell + ACKNOWLEDGED) };
         if !(acknowledged..=state.outgoing).contains(&sent) {
             return Err(Unreadable::Damaged("what was sent"));
         }
-        let outgoing = Stream::new(Kind::Outgoing, state.id, acknowledged);
+        let outgoing = Stream::new(state.id, acknowledged);
         let mut session = Self {
             cell,
             state,

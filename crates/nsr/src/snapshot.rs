@@ -3,7 +3,7 @@
 use crate::{
     Full, Log, Memory, SessionId, Unreadable,
     log::Session,
-    store::{Kind, SNAPSHOTS_LEAVE, Store},
+    store::{SNAPSHOTS_LEAVE, Store, Taker},
 };
 
 /// Octets before a record: its length.
@@ -55,7 +55,7 @@ impl<M: Memory> Log<M> {
         }
         if building.blocks.is_empty() || building.used + LENGTH + record.len() > block {
             let position = u64::from(building.number) << 32 | building.blocks.len() as u64;
-            let new = store.claim(Kind::Snapshot, session.state.id, position)?;
+            let new = store.claim(Taker::Snapshot, session.state.id, position)?;
             building.end(store);
             building.blocks.push(new);
             building.used = 0;

@@ -19,6 +19,34 @@ const READING_LEAVES: usize = 8;
 /// Snapshots leave one in so many: for what goes out, and for entries. Whoever finds no room for these loses its
 /// protection, and is not who has filled the log.
 pub(crate) const SNAPSHOTS_LEAVE: usize = 16;
+/// Entries leave one in so many to octets that go out: a list that finds no room ends the protection of its own sessions.
+const ENTRIES_LEAVE: usize = 32;
+/// Octets that go with an entry leave one in so many to those that do not: a session that is told nothing is not who has
+/// filled the log, and finds room for a KEEPALIVE.
+const ANNOUNCEMENTS_LEAVE: usize = 64;
+
+/// Who takes a block. Each leaves some to those after it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    Incoming,
+    Snapshot,
+    Entries,
+    /// Octets that go out with an entry.
+    Announcements,
+    /// Octets that go out without one.
+    Messages,
+}
+
+impl Taker {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Incoming => Kind::Incoming,
+            Self::Snapshot => Kind::Snapshot,
+            Self::Entries => Kind::Entries,
+            Self::Announcements | Self::Messages => Kind::Outgoing,
+        }
+    }
+}
 
 /// What a block is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,15 +180,18 @@ impl<M: Memory> Store<M> {
     }
 
     /// Takes a free block. It contains what was left in it.
-    pub(crate) fn claim(&mut self, kind: Kind, owner: u32, position: u64) -> Result<u32, Full> {
-        let leaves = match kind {
-            Kind::Incoming => self.layout.blocks / READING_LEAVES + self.held_back,
-            Kind::Snapshot => self.layout.blocks / SNAPSHOTS_LEAVE,
-            Kind::Outgoing | Kind::Entries => 0,
+    pub(crate) fn claim(&mut self, taker: Taker, owner: u32, position: u64) -> Result<u32, Full> {
+        let leaves = match taker {
+            Taker::Incoming => self.layout.blocks / READING_LEAVES + self.held_back,
+            Taker::Snapshot => self.layout.blocks / SNAPSHOTS_LEAVE,
+            Taker::Entries => self.layout.blocks / ENTRIES_LEAVE,
+            Taker::Announcements => self.layout.blocks / ANNOUNCEMENTS_LEAVE,
+            Taker::Messages => 0,
         };
         if self.free_blocks() <= leaves {
             return Err(Full);
         }
+        let kind = taker.kind();
         let block = self.warm.pop().or_else(|| self.cold.pop()).or_else(|| self.take_fresh()).ok_or(Full)?;
         if kind == Kind::Snapshot {
             self.held_back = self.held_back.saturating_sub(1);

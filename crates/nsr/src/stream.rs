@@ -6,7 +6,7 @@ use crate::{
     EntryId, Full, Inconsistent, Log, Memory, SessionId, Unreadable,
     cell::{ACKNOWLEDGED, RECEIVED, SENT},
     log::Session,
-    store::{Kind, Store},
+    store::{Store, Taker},
 };
 
 /// No stream gets this far.
@@ -16,7 +16,6 @@ const LIMIT: u64 = 1 << 63;
 /// there may be room.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    kind: Kind,
     owner: u32,
     blocks: VecDeque<u32>,
     /// Offset of the first octet of the first block.
@@ -26,8 +25,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(kind: Kind, owner: u32, at: u64) -> Self {
-        Self { kind, owner, blocks: VecDeque::new(), first: at, start: at, end: at }
+    pub(crate) fn new(owner: u32, at: u64) -> Self {
+        Self { owner, blocks: VecDeque::new(), first: at, start: at, end: at }
     }
 
     /// Puts together what the table says. Blocks before the start are freed: the process died between the commit that
@@ -78,9 +77,9 @@ impl Stream {
     }
 
     /// Adds a block of room.
-    pub(crate) fn grow<M: Memory>(&mut self, store: &mut Store<M>) -> Result<(), Full> {
+    fn grow<M: Memory>(&mut self, store: &mut Store<M>, taker: Taker) -> Result<(), Full> {
         let position = self.limit(store);
-        let block = store.claim(self.kind, self.owner, position)?;
+        let block = store.claim(taker, self.owner, position)?;
         if self.blocks.is_empty() {
             self.first = position;
         }
@@ -89,10 +88,15 @@ impl Stream {
     }
 
     /// Adds room until there are so many octets, or none.
-    pub(crate) fn reserve<M: Memory>(&mut self, store: &mut Store<M>, octets: usize) -> Result<(), Full> {
+    pub(crate) fn reserve<M: Memory>(
+        &mut self,
+        store: &mut Store<M>,
+        taker: Taker,
+        octets: usize,
+    ) -> Result<(), Full> {
         let before = self.blocks.len();
         while self.limit(store) - self.end < octets as u64 {
-            if let Err(full) = self.grow(store) {
+            if let Err(full) = self.grow(store, taker) {
                 self.shrink(store, before);
                 return Err(full);
             }
@@ -189,7 +193,7 @@ impl<M: Memory> Log<M> {
         debug_assert!(least <= store.layout.block(), "at most a block is received at a time");
         let stream = &mut session.incoming;
         stream.restart(store);
-        stream.reserve(store, least)?;
+        stream.reserve(store, Taker::Incoming, least)?;
         let (limit, end) = (stream.limit(store), stream.end);
         let place = |offset: u64| match limit > offset {
             true => {
@@ -264,12 +268,14 @@ impl<M: Memory> Log<M> {
     /// before). Atomic.
     ///
     /// # Errors
-    /// [`Full`] when the octets find no room.
+    /// [`Full`] when the octets find no room. Those without an entry find some where others do not: the last blocks are
+    /// theirs.
     pub fn push(&mut self, id: SessionId, octets: &[u8], passed: Option<EntryId>) -> Result<(), Full> {
         let (store, session) = self.parts(id);
         let stream = &mut session.outgoing;
         stream.restart(store);
-        stream.reserve(store, octets.len())?;
+        let taker = if passed.is_some() { Taker::Announcements } else { Taker::Messages };
+        stream.reserve(store, taker, octets.len())?;
         stream.write(store, octets);
         stream.end += octets.len() as u64;
         session.state.outgoing = stream.end;

@@ -412,6 +412,22 @@ fn what_goes_out_finds_room_beside_snapshots_and_these_beside_what_comes_in() {
 }
 
 #[test]
+fn entries_leave_room_for_octets_that_go_out_and_announcements_for_messages() {
+    let mut log = small(64);
+    let (told, silent) = (log.open(0, 0, b"").expect("room"), log.open(0, 0, b"").expect("room"));
+    let (mut last, entry) = (EntryId::NONE, vec![7; log.longest_entry()]);
+    while let Ok(next) = log.append(last, &entry) {
+        last = next;
+    }
+    assert_eq!(log.free_blocks(), 64 / 32);
+    log.push(told, &[1; BLOCK], Some(last)).expect("what entries leave");
+    assert_eq!(log.push(told, &[1; 1], Some(last)), Err(Full));
+    assert_eq!(log.free_blocks(), 64 / 64);
+    log.push(silent, &[1; 19], None).expect("what announcements leave");
+    assert_eq!(log.free_blocks(), 0);
+}
+
+#[test]
 fn what_is_no_log_is_told_from_one_of_another_format() {
     assert_eq!(Log::recover(Vec::new()).err(), Some(Unreadable::NoLog));
     assert_eq!(Log::recover(vec![0; 1 << 20]).err(), Some(Unreadable::NoLog));

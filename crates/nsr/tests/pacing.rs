@@ -268,6 +268,25 @@ fn a_table_that_comes_while_a_snapshot_is_made_keeps_the_next_one_from_nobody() 
 }
 
 #[test]
+fn a_session_whose_history_is_unread_gives_up_nothing() {
+    let mut pacing = Pacing::new(MIB);
+    let holding = |id, held, standing| Holding {
+        id: SessionId(id),
+        incoming: 0,
+        snapshot: 0,
+        expected: 0,
+        held,
+        standing,
+    };
+    let told = |held| holding(1, held, Standing::Ready);
+    let unread = [holding(2, 9, Standing::Unread), holding(3, 5, Standing::Unread)];
+    let all = [told(1), unread[0], unread[1]];
+    assert_eq!(pacing.relieve(&all, 0), Relief::GiveUp(Some(SessionId(1))), "however little it holds");
+    assert_eq!(pacing.relieve(&unread, 0), Relief::Wait, "one of them may be the next");
+    assert_eq!(pacing.relieve(&[], 0), Relief::GiveUp(None));
+}
+
+#[test]
 fn a_table_of_half_the_log_costs_no_more_than_twice_its_octets() {
     let mut world = World::new(960 * MIB);
     for _ in 0..9_000 {
