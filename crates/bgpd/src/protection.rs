@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_bgp_pipeline::Pipeline;
+use holdfast_bgp_pipeline::{PeerIndex, Pipeline};
 use holdfast_nsr::{Holding, Log, Relief, SessionUsage, Standing};
 
 use crate::{
@@ -23,6 +23,14 @@ pub(crate) struct Protection {
     unparsed: (usize, u64),
     /// The connection that came into the log with that message.
     begun: Option<Key>,
+}
+
+/// How long a read waits for room in the log before its session goes on without protection, whoever fills the log.
+pub(crate) const ROOM: Duration = Duration::from_secs(10);
+
+/// Whether a session is one of the process before, and what its peer was told is not known yet.
+fn is_unread(slot: &Slot, peer: PeerIndex, pipeline: &Pipeline) -> bool {
+    slot.takeover.is_some() && !pipeline.is_told(peer)
 }
 
 /// The one that was agreed on; zero: none.
@@ -125,6 +133,7 @@ impl Protection {
             let is_refreshed = slot.session.refreshing().next().is_some();
             let standing = match () {
                 () if slot.is_replaying() => Standing::Replaying,
+                () if is_unread(slot, index, pipeline) => Standing::Unread,
                 () if held.refreshing || is_refreshed => Standing::Busy,
                 () => Standing::Ready,
             };
@@ -134,9 +143,21 @@ impl Protection {
         sessions.slots().filter_map(holding).collect()
     }
 
-    /// What helps a read that has found no room in the log.
-    pub(crate) fn relieve(&self, sessions: &Sessions, pipeline: &Pipeline) -> Relief {
+    /// What helps a read of this peer that has found no room in the log for so long. The session of the process before whose
+    /// history has not been read cannot go on without the log: its reads wait until it has been.
+    pub(crate) fn relieve(
+        &self,
+        (sessions, pipeline): (&Sessions, &Pipeline),
+        peer: PeerIndex,
+        waited: Duration,
+    ) -> Relief {
         let Some(log) = &self.log else { return Relief::GiveUp(None) };
+        if waited >= ROOM {
+            let is_lost_without = sessions
+                .slot(peer)
+                .is_some_and(|slot| slot.is_replaying() || is_unread(slot, peer, pipeline));
+            return if is_lost_without { Relief::Wait } else { Relief::GiveUp(None) };
+        }
         let (mut pacing, log) = (log.pacing.borrow_mut(), log.log.borrow());
         pacing.relieve(&Self::holdings(sessions, pipeline, &log), log.snapshot_room())
     }

@@ -32,6 +32,7 @@ use crate::{
     context::Context,
     door::{dial, part},
     fairness::PATIENCE,
+    protection::ROOM,
     signatures::verify,
     signing::sign,
     sleep,
@@ -44,8 +45,6 @@ use crate::{
 const SLICE: usize = 256;
 /// How long a read waits for the rib's word on new next hops; it is there in less than a millisecond.
 const ANSWER: Duration = Duration::from_millis(5);
-/// How long a read waits for room in the log before its session goes on without protection, whoever fills the log.
-const ROOM: Duration = Duration::from_secs(10);
 /// A read that took longer lets everything else have its turn before the next one, whoever reads.
 const LONG: Duration = Duration::from_micros(200);
 
@@ -172,10 +171,9 @@ async fn read(bgp: Rc<Bgp>, key: Key, stream: Rc<Stream>) {
 /// session that fills the log goes on without protection; this one, where that takes too long.
 async fn make_room(bgp: &Rc<Bgp>, key: Key, since: &mut Option<Instant>) {
     let freed = bgp.freed.notified();
-    let relief = match since.get_or_insert_with(Instant::now).elapsed() < ROOM {
-        true => bgp.with(|speaker, _| speaker.protection.relieve(&speaker.sessions, &speaker.pipeline)),
-        false => Relief::GiveUp(None),
-    };
+    let waited = since.get_or_insert_with(Instant::now).elapsed();
+    let relief = bgp
+        .with(|speaker, _| speaker.protection.relieve((&speaker.sessions, &speaker.pipeline), key.0, waited));
     match relief {
         Relief::Wait => _ = timeout(PATIENCE, freed).await,
         Relief::Walk => {

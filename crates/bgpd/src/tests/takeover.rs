@@ -15,7 +15,7 @@ use holdfast_bgp_wire::{
     Capability, KEEPALIVE, MessageType, NextHop, Open, Origin, bgpsec::announce, next_message,
 };
 use holdfast_bgpsec_wire::{Segment, SignatureBlock, Ski, extend};
-use holdfast_nsr::{Log, SessionId};
+use holdfast_nsr::{Log, Relief, SessionId};
 use holdfast_process::OLD_TRANSPORT;
 use holdfast_sys::{memory::SharedMemory, pair};
 use holdfast_types::{Afi, Asn, Family, RouterId};
@@ -25,7 +25,7 @@ use super::{
     door::carried,
     process::{Door, Kept, Scene, announcement, configuration, greeting, run, run_until_death, until},
 };
-use crate::{config::before, nonstop::Shared, roster::Stopped, sessions::Stale};
+use crate::{config::before, nonstop::Shared, protection::ROOM, roster::Stopped, sessions::Stale};
 
 /// The door's number of the connection.
 const NUMBER: u64 = 41;
@@ -267,6 +267,43 @@ fn who_waits_for_verdicts_leaves_others_their_turns() {
         .await;
         assert!(answers > 10, "{answers}");
         assert_eq!(scene.routes("bgp").await.len(), 1);
+    });
+}
+
+#[test]
+fn a_read_that_finds_no_room_waits_until_the_history_of_its_session_is_read() {
+    let (kept, far) = run_until_death(async {
+        let mut scene = Scene::new(Kept::new());
+        let door = scene.door(Node::new("transport")).await;
+        scene.configure("bgp", signs()).await.expect("taken");
+        let (near, mut far) = Far::new();
+        door.let_in(carried(NUMBER), near.into());
+        far.put_in(&signed());
+        until("the session is protected", async || scene.keys() == ["log", "session-1"]).await;
+        until("a route", async || scene.routes("bgp").await.len() == 1).await;
+        (scene, far)
+    });
+    run(async {
+        let mut scene = Scene::new(kept);
+        let door = scene.door(Node::new("transport")).await;
+        door.meters.borrow_mut().insert(NUMBER, far.meter());
+        scene.configure("bgp", signs()).await.expect("taken");
+        let bgp = scene.server.bgp().expect("it runs");
+        let relief = |waited| {
+            let speaker = bgp.speaker.borrow();
+            let peer = speaker.sessions.indexes()[0];
+            speaker.protection.relieve((&speaker.sessions, &speaker.pipeline), peer, waited)
+        };
+        let replayed = || bgp.speaker.borrow().sessions.slots().all(|(_, slot)| !slot.is_replaying());
+        // There is no pathsec: it waits for two seconds for verdicts before it reads what the peer was told.
+        until("what was received is replayed", async || replayed()).await;
+        assert_eq!(
+            [Duration::ZERO, ROOM].map(relief),
+            [Relief::Wait; 2],
+            "its session is lost without the log"
+        );
+        until("it goes on", async || resumed(&scene).await == 1).await;
+        assert_eq!(relief(ROOM), Relief::GiveUp(None), "it goes on without the log");
     });
 }
 
