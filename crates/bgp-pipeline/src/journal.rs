@@ -9,6 +9,7 @@
 //! Routes are entered also where their source is the only member of a stream: others may join it.
 
 pub(crate) mod format;
+pub(crate) mod list;
 
 use std::{collections::HashMap, fmt};
 

@@ -14,7 +14,10 @@ use smallvec::SmallVec;
 
 use self::mentions::{Mention, Mentions};
 pub use self::rewrite::Rewrite;
-use crate::journal::format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Scope, Unreadable};
+use crate::journal::{
+    format::{self, Announced, Item, OURS_AGAIN, PeerNumber, Prefixes, Scope, Unreadable},
+    list::{self, Run},
+};
 
 /// What is known of a route, and who besides the source was not told.
 pub(crate) type Known = (Announced, SmallVec<[PeerNumber; 2]>);
@@ -114,11 +117,17 @@ impl<P: IpPrefix> ToldFamily<P> {
     /// What was told of those before has been taken out.
     #[inline]
     pub(crate) fn sole(&self, prefix: P) -> Option<Announced> {
-        let first = self.mentions.first().filter(|first| *first == prefix);
-        match self.said[first.and_then(|_| self.mentions.sole())? as usize] {
+        match self.said[self.sole_item(prefix)? as usize] {
             Said { identifier: 0, change: Change::Announced(told) } => Some(told),
             Said { .. } => None,
         }
+    }
+
+    /// The number of what was said of a prefix, if that is one thing. Of prefixes with the same number the same was said.
+    #[inline]
+    pub(crate) fn sole_item(&self, prefix: P) -> Option<u32> {
+        let first = self.mentions.first().filter(|first| *first == prefix);
+        first.and_then(|_| self.mentions.sole())
     }
 
     /// Takes out what [`Self::sole`] has shown.
@@ -213,12 +222,18 @@ impl<P: IpPrefix> ToldFamily<P> {
     }
 
     /// Notes what is said of prefixes.
-    fn note(&mut self, said: Said, prefixes: impl Iterator<Item = P>) -> Result<(), Unreadable> {
+    fn note(
+        &mut self,
+        said: Said,
+        runs: impl Iterator<Item = Result<Run<P>, Unreadable>>,
+    ) -> Result<(), Unreadable> {
         if self.said.last() != Some(&said) {
             Rc::make_mut(&mut self.said).push(said);
         }
         let item = u32::try_from(self.said.len() - 1).map_err(|_| Unreadable)?;
-        prefixes.for_each(|prefix| self.mentions.push(Mention { prefix, item }));
+        for run in runs {
+            self.mentions.push(Mention { run: run?, item });
+        }
         Ok(())
     }
 
@@ -228,17 +243,17 @@ impl<P: IpPrefix> ToldFamily<P> {
             Scope::Only(peer) => Change::WithdrawnFrom(peer),
         };
         match item {
-            Item::Withdrawn(nlri) => self.read(Said { identifier: 0, change: withdrawn }, nlri),
+            Item::Withdrawn(prefixes) => self.read(Said { identifier: 0, change: withdrawn }, prefixes),
             Item::PathsWithdrawn(nlri) => {
                 for path in nlri::identified::<P>(nlri) {
                     let Identified { identifier, prefix } = path.map_err(|_| Unreadable)?;
-                    self.note(Said { identifier, change: withdrawn }, std::iter::once(prefix))?;
+                    self.note(Said { identifier, change: withdrawn }, std::iter::once(Ok(Run::one(prefix))))?;
                 }
                 Ok(())
             }
             Item::Announced(..) if whom != Scope::All => Err(Unreadable),
-            Item::Announced(told, identifier, nlri) => {
-                self.read(Said { identifier, change: Change::Announced(told) }, nlri)
+            Item::Announced(told, identifier, prefixes) => {
+                self.read(Said { identifier, change: Change::Announced(told) }, prefixes)
             }
             Item::EndOfRib => {
                 self.end_of_rib = true;
@@ -247,14 +262,15 @@ impl<P: IpPrefix> ToldFamily<P> {
         }
     }
 
-    fn read(&mut self, said: Said, nlri: &[u8]) -> Result<(), Unreadable> {
-        let mut readable = true;
-        let prefixes = nlri::prefixes::<P>(nlri).map_while(|prefix| {
-            readable &= prefix.is_ok();
-            prefix.ok()
-        });
-        self.note(said, prefixes)?;
-        readable.then_some(()).ok_or(Unreadable)
+    fn read(&mut self, said: Said, prefixes: Prefixes<'_>) -> Result<(), Unreadable> {
+        match prefixes {
+            Prefixes::List(list) => self.note(said, list::runs(list)),
+            Prefixes::Nlri(nlri) => {
+                let ones =
+                    nlri::prefixes::<P>(nlri).map(|prefix| prefix.map(Run::one).map_err(|_| Unreadable));
+                self.note(said, ones)
+            }
+        }
     }
 }
 

@@ -44,15 +44,15 @@ pub struct Versions {
 }
 
 /// The replication log of the sessions: its own form, and that of all that `bgp` writes into it.
-pub const NSR_LOG: u32 = 8;
+pub const NSR_LOG: u32 = 9;
 /// Those that are read. In the first sessions do not say what was offered about restarts: nothing was. In the first two
 /// they do not say what was offered about refreshes and filters: nothing was. In the first three all connections are TCP's
 /// own sockets. In the first four what was sent and received since the last record is not counted, and deaths count
 /// against sessions, not against places in what they have sent: these are forgotten. In the first five sessions do not say
 /// under which path identifiers their routes are announced: nobody in them was told of several paths. In the first six each
 /// record of a snapshot has one attribute set, and its routes. In the first seven sockets count from the beginning of their
-/// connections, and what was sent is forgotten.
-pub const NSR_LOGS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, NSR_LOG];
+/// connections, and what was sent is forgotten. In the first eight entries name each prefix as in NLRI.
+pub const NSR_LOGS: [u32; 9] = [1, 2, 3, 4, 5, 6, 7, 8, NSR_LOG];
 /// What a keeper hands to its successor (`keeper.v1.State`). A router of the first version has no process `transport`, and
 /// none of its processes would be let in as what it is now: it is not gone on with, but started anew.
 pub const KEEPER_STATE: u32 = 2;

@@ -10,13 +10,19 @@
 //! EndOfRib  0x30|family
 //! withdrawn 0x40|family octets:u32 NLRI with path identifiers
 //! announced 0x50|family source:u32 hash:u64 identifier:u32 octets:u32 NLRI
+//! withdrawn 0x60|family octets:u32 list
+//! announced 0x70|family source:u32 hash:u64 octets:u32 list
 //! ```
 //!
-//! The last two are of paths that are announced under identifiers (RFC 7911), which hold in other processes, too: those of
-//! a session are [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) and the following ones.
+//! 0x40 and 0x50 are of paths that are announced under identifiers (RFC 7911), which hold in other processes, too: those of
+//! a session are [`Pipeline::first_identifier`](crate::Pipeline::first_identifier) and the following ones. Of the others,
+//! 0x60 and 0x70 are written since version 9 of the log: their [lists](super::list) are shorter than NLRI. 0x10 and 0x20 are
+//! read.
 
 use holdfast_bgp_wire::nlri::{Identified, Nlri};
 use holdfast_types::IpPrefix;
+
+use super::list;
 
 /// What is read is not what any version of this process has written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -46,6 +52,8 @@ const ANNOUNCED: u8 = 0x20;
 const END_OF_RIB: u8 = 0x30;
 const PATHS_WITHDRAWN: u8 = 0x40;
 const PATHS_ANNOUNCED: u8 = 0x50;
+const LIST_WITHDRAWN: u8 = 0x60;
+const LIST_ANNOUNCED: u8 = 0x70;
 
 /// Writes the items of entries.
 #[derive(Debug, Default)]
@@ -55,13 +63,13 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn withdrawn<P: IpPrefix>(&mut self, prefixes: impl Iterator<Item = P>) {
-        self.items.push(WITHDRAWN | family::<P>());
-        self.nlri(prefixes);
+        self.items.push(LIST_WITHDRAWN | family::<P>());
+        self.sized(|items| list::push(prefixes, items));
     }
 
     pub(crate) fn paths_withdrawn<P: IpPrefix>(&mut self, paths: impl Iterator<Item = Identified<P>>) {
         self.items.push(PATHS_WITHDRAWN | family::<P>());
-        self.nlri(paths);
+        self.sized(|items| paths.for_each(|path| path.push(items)));
     }
 
     /// Under this path identifier, if it is not 0.
@@ -71,24 +79,28 @@ impl Recorder {
         identifier: u32,
         prefixes: impl Iterator<Item = P>,
     ) {
-        let kind = if identifier == 0 { ANNOUNCED } else { PATHS_ANNOUNCED };
+        let kind = if identifier == 0 { LIST_ANNOUNCED } else { PATHS_ANNOUNCED };
         self.items.push(kind | family::<P>());
         self.items.extend_from_slice(&source.to_be_bytes());
         self.items.extend_from_slice(&hash.to_be_bytes());
-        if identifier != 0 {
-            self.items.extend_from_slice(&identifier.to_be_bytes());
+        match identifier {
+            0 => self.sized(|items| list::push(prefixes, items)),
+            _ => {
+                self.items.extend_from_slice(&identifier.to_be_bytes());
+                self.sized(|items| prefixes.for_each(|prefix| prefix.push(items)));
+            }
         }
-        self.nlri(prefixes);
     }
 
     pub(crate) fn end_of_rib<P: IpPrefix>(&mut self) {
         self.items.push(END_OF_RIB | family::<P>());
     }
 
-    fn nlri<N: Nlri>(&mut self, routes: impl Iterator<Item = N>) {
+    /// What is written, behind its length.
+    fn sized(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.items.len();
         self.items.extend_from_slice(&[0; 4]);
-        routes.for_each(|route| route.push(&mut self.items));
+        write(&mut self.items);
         let octets = (self.items.len() - start - 4) as u32;
         self.items[start..start + 4].copy_from_slice(&octets.to_be_bytes());
     }
@@ -124,14 +136,21 @@ pub(crate) fn push_whom(entry: &mut Vec<u8>, whom: Scope) {
     }
 }
 
+/// Prefixes of an item, as they stand there.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Prefixes<'a> {
+    Nlri(&'a [u8]),
+    List(&'a [u8]),
+}
+
 /// One item of an entry, of a family (0 IPv4, 1 IPv6). Lists of prefixes are as they stand there.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item<'a> {
-    Withdrawn(&'a [u8]),
+    Withdrawn(Prefixes<'a>),
     /// With path identifiers.
     PathsWithdrawn(&'a [u8]),
     /// Under this path identifier, if it is not 0.
-    Announced(Announced, u32, &'a [u8]),
+    Announced(Announced, u32, Prefixes<'a>),
     EndOfRib,
 }
 
@@ -158,16 +177,22 @@ impl<'a> Items<'a> {
         let (kind, family @ 0..=1) = (kind & 0xf0, kind & 0x0f) else { return None };
         let item = match kind {
             END_OF_RIB => Item::EndOfRib,
-            WITHDRAWN => Item::Withdrawn(list(&mut rest)?),
-            PATHS_WITHDRAWN => Item::PathsWithdrawn(list(&mut rest)?),
-            ANNOUNCED | PATHS_ANNOUNCED => {
+            WITHDRAWN => Item::Withdrawn(Prefixes::Nlri(sized(&mut rest)?)),
+            LIST_WITHDRAWN => Item::Withdrawn(Prefixes::List(sized(&mut rest)?)),
+            PATHS_WITHDRAWN => Item::PathsWithdrawn(sized(&mut rest)?),
+            ANNOUNCED | PATHS_ANNOUNCED | LIST_ANNOUNCED => {
                 let source = u32::from_be_bytes(*octets(&mut rest)?);
                 let hash = u64::from_be_bytes(*octets(&mut rest)?);
                 let identifier = match kind {
-                    ANNOUNCED => 0,
-                    _ => u32::from_be_bytes(*octets(&mut rest)?),
+                    PATHS_ANNOUNCED => u32::from_be_bytes(*octets(&mut rest)?),
+                    _ => 0,
                 };
-                Item::Announced(Announced { hash, source }, identifier, list(&mut rest)?)
+                let prefixes = sized(&mut rest)?;
+                let prefixes = match kind {
+                    LIST_ANNOUNCED => Prefixes::List(prefixes),
+                    _ => Prefixes::Nlri(prefixes),
+                };
+                Item::Announced(Announced { hash, source }, identifier, prefixes)
             }
             _ => return None,
         };
@@ -197,7 +222,7 @@ fn octets<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(octets)
 }
 
-fn list<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let count = u32::from_be_bytes(*octets(rest)?);
     let (list, after) = rest.split_at_checked(count as usize)?;
     *rest = after;
