@@ -469,9 +469,21 @@ impl<P: IpPrefix> Window<P> {
         let is_same =
             now == Some(hash) && is_same_source(source, recipients.source_number(core, best.source));
         if is_same {
-            self.tally.announce(recipients.member(core, best.source), 1);
+            self.count_as_told(core, recipients, best.source);
         }
         is_same
+    }
+
+    /// Whether other routes with the set and from the source of one that [is as told](Self::is_as_told) are, too, if the same
+    /// was said of them.
+    pub(crate) fn holds_for_set(core: &Core, path: Path) -> bool {
+        core.sets.verdict(path.set) != Imported::PerRoute
+    }
+
+    /// Counts such a route.
+    #[inline]
+    pub(crate) fn count_as_told(&mut self, core: &Core, recipients: &Recipients<'_>, source: SourceId) {
+        self.tally.announce(recipients.member(core, source), 1);
     }
 
     /// What stands for the attributes of a set as announced, which is kept; `None` where it is not announced, or not in the

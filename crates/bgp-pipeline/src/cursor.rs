@@ -283,7 +283,13 @@ impl<P: IpPrefix> Cursor<P> {
     /// What was told of prefixes before this one (`None`: of all that are in order) is withdrawn, but for our own routes that
     /// may still come.
     #[inline]
-    fn pass(&mut self, window: &mut Window<P>, core: &Core, recipients: &Recipients<'_>, before: Option<P>) {
+    pub(crate) fn pass(
+        &mut self,
+        window: &mut Window<P>,
+        core: &Core,
+        recipients: &Recipients<'_>,
+        before: Option<P>,
+    ) {
         let Some(told) = &mut self.told else { return };
         told.pass(before, core.ours_are_awaited, |route, known| {
             window.withdraw_known(recipients, known, route);

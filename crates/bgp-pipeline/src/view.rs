@@ -9,13 +9,13 @@ use holdfast_types::IpPrefix;
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
-    adj_rib_out::{Before, Recipients, Side},
+    adj_rib_out::{Before, Recipients, Side, Window},
     core::Core,
     cursor::{Cursor, Encoding, Walk, WalkKind},
     export::Group,
     fanout::Change,
     loc_rib::Extent,
-    path::{Path, SourceId},
+    path::{Path, SetId, SourceId},
     table::Table,
 };
 
@@ -110,6 +110,49 @@ fn first(paths: &[Path]) -> Path {
     paths.first().copied().unwrap_or(Path::NONE)
 }
 
+/// Routes of one set and source that were told as they are told now, by the number of what was said of them.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Alike {
+    set: SetId,
+    source: SourceId,
+    item: u32,
+}
+
+impl<P: IpPrefix> Cursor<P> {
+    /// Whether a view has the best of these paths of a prefix, and its members were told of that as they are told now: most
+    /// often nothing has changed, and the same as about the prefix before. Then what was told of it is taken out.
+    #[inline]
+    fn is_as_told(
+        &mut self,
+        window: &mut Window<P>,
+        core: &mut Core,
+        recipients: &Recipients<'_>,
+        (prefix, paths): (P, &[Change<P>]),
+        alike: &mut Option<Alike>,
+    ) -> bool {
+        let Some(told) = &mut self.told else { return false };
+        let Some(item) = told.sole_item(prefix) else { return false };
+        let standing = paths.iter().map(|change| change.new).filter(|path| path.standing() != 0);
+        let Some(best) = standing.min_by_key(|path| (path.standing(), path.source)) else { return false };
+        let this = Alike { set: best.set, source: best.source, item };
+        if *alike == Some(this) {
+            window.count_as_told(core, recipients, best.source);
+            told.skip();
+            return true;
+        }
+        let viewer = recipients.current.export.viewer.map(|viewer| viewer.peer);
+        let is_as_told = core.sources.get(best.source).peer != viewer
+            && told
+                .sole(prefix)
+                .is_some_and(|sole| window.is_as_told(core, recipients, (prefix, best), sole));
+        if is_as_told {
+            told.skip();
+            *alike = Window::<P>::holds_for_set(core, best).then_some(this);
+        }
+        is_as_told
+    }
+}
+
 impl<P: IpPrefix> Table<P> {
     /// A window of changes for a view.
     pub(crate) fn read_log_for_view(
@@ -188,7 +231,15 @@ impl<P: IpPrefix> Table<P> {
         let default = recipients.default_route.filter(|_| walk.after.is_none()).map(Path::absent);
         let of_default = |path| Change { prefix: P::from_bits(0, 0), old: path, new: path };
         let first = page.behind(default.map(of_default));
+        let keeps_hashes = !choice.is_identified && recipients.keep_hashes::<P>(core);
+        let mut alike = None;
         for (prefix, paths) in page.by_prefix(&first) {
+            if walk.kind == WalkKind::Resume && keeps_hashes && prefix.length() > 0 {
+                cursor.pass(window, core, recipients, Some(prefix));
+                if cursor.is_as_told(window, core, recipients, (prefix, paths), &mut alike) {
+                    continue;
+                }
+            }
             choice.choose_now(core, Side::Current, paths);
             if walk.kind == WalkKind::Resume {
                 let mut met = cursor.meet(window, core, recipients, prefix);
