@@ -86,10 +86,7 @@ impl Streams {
     /// Keeps a journal from now on. What has been announced is not in it, so that the history of those who have been told
     /// something is lost.
     pub(crate) fn keep_journal(&mut self, journal: Box<dyn Journal>) {
-        for stream in self.iter_mut() {
-            stream.head = JournalEntry::LOST;
-            stream.queue.iter_mut().for_each(|chunk| chunk.entry = JournalEntry::LOST);
-        }
+        self.iter_mut().for_each(Stream::lose_history);
         self.outgoing.recorder = Some(Recorder::default());
         self.ledger = Some(Ledger::new(journal));
     }
@@ -257,6 +254,18 @@ impl Streams {
     pub(crate) fn leave(&mut self, peer: PeerIndex, member: &Member) {
         self.ready.retain(|other| *other != peer);
         self.part(peer, member);
+    }
+
+    /// What is told to the member is not entered in the journal any more, if nobody else is told it. Whether it was.
+    pub(crate) fn end_history(&mut self, member: &mut Member) -> bool {
+        let Some(stream) = self.get_mut(member.stream) else { return false };
+        let has_begun = ![JournalEntry::NONE, JournalEntry::LOST].contains(&stream.head);
+        if !has_begun || stream.members.len() > 1 {
+            return false;
+        }
+        member.passed = JournalEntry::LOST;
+        stream.lose_history();
+        true
     }
 
     /// The member is in its stream no more.

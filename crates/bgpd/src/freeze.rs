@@ -27,6 +27,9 @@ const SLICE: usize = 4096;
 const ANNOUNCEMENT: u64 = 16;
 /// Sessions whose records are written before others have their turn.
 const RECORDS: usize = 64;
+/// While histories are written as one, what they replace is freed when that is one in so many octets of the log: a log that
+/// is nearly full has no room for all of them beside the old ones.
+const COLLECTED_OF_LOG: u64 = 32;
 /// How often what is known of sessions is written again, and short histories of idle sessions are dropped.
 const REFRESH: Duration = Duration::from_secs(10);
 
@@ -52,6 +55,12 @@ pub(crate) async fn run(bgp: Rc<Bgp>, log: Rc<ReplicationLog>) {
                     fold(&bgp, &log).await;
                 }
                 log.log.borrow_mut().cool();
+                if log.says_nearly_full() {
+                    warn!(
+                        event = "nonstop-log-nearly-full",
+                        "less than a quarter of nonstop-memory is free: sessions that find no room lose their protection"
+                    );
+                }
             }
         }
         cool(&log).await;
@@ -227,7 +236,7 @@ async fn fold(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
             .filter(|entry| *entry != EntryId::NONE)
             .collect()
     };
-    let mut octets = 0;
+    let (mut octets, mut replaced) = (0, 0);
     for place in places {
         let before = length(log, place).await;
         let Some(told) = told(log, place).await else { continue };
@@ -249,6 +258,12 @@ async fn fold(bgp: &Rc<Bgp>, log: &Rc<ReplicationLog>) {
         match base {
             Ok(base) => log.rebase(place, base),
             Err(error) => warn!(event = "nonstop-failed", "announcements cannot be written as one: {error}"),
+        }
+        let (size, _) = log.size_and_used();
+        replaced += before as u64;
+        if replaced > size / COLLECTED_OF_LOG {
+            replaced = 0;
+            log.collect(heads(&bgp.speaker.borrow()));
         }
     }
     log.collect(heads(&bgp.speaker.borrow()));

@@ -28,6 +28,11 @@ pub(crate) const FORMATS: u64 = NSR_LOG as u64;
 const LONG_HISTORY: u64 = 8 << 20;
 /// The same where there have been no new ones for a while.
 const RESTING_HISTORY: u64 = 256 << 10;
+/// However much one announcement of each route is, new announcements are at most one in so many octets of the log before old
+/// and new are written as one.
+const HISTORY_OF_LOG: u64 = 4;
+/// It is said that a log is nearly full when fewer than one in so many octets are free.
+const NEARLY_FULL: u64 = 4;
 /// Histories begun, each in a block of its own, after which the blocks of those that have ended are freed: one in so
 /// many blocks of the log, and never more than so many.
 const BEGUN_OF_BLOCKS: u64 = 16;
@@ -87,12 +92,16 @@ pub(crate) struct ReplicationLog {
     pub(crate) pacing: RefCell<Pacing>,
     /// It was said that there was no room for one.
     said_full: Cell<bool>,
+    /// It was said that there will soon be none, and there was no more since.
+    said_nearly_full: Cell<bool>,
+    /// Octets that the log has room for.
+    size: u64,
     /// Octets of announcements since they were last written as one, and then.
     history: Cell<u64>,
     folded: Cell<u64>,
     /// [`Self::history`] at the last look.
     looked: Cell<u64>,
-    /// Histories begun since the ended ones were last freed, and the most there may be.
+    /// Histories begun, or ended, since the ended ones were last freed, and the most there may be.
     begun: Cell<u64>,
     most_begun: u64,
     pub(crate) resumed: Cell<Option<Resumed>>,
@@ -115,7 +124,8 @@ pub(crate) struct Resumed {
 impl ReplicationLog {
     pub(crate) fn new(log: Log<Shared>) -> Rc<Self> {
         let most_begun = (log.usage().blocks / BEGUN_OF_BLOCKS).clamp(1, MOST_BEGUN);
-        let mut pacing = Pacing::new(log.size_and_used().0);
+        let size = log.size_and_used().0;
+        let mut pacing = Pacing::new(size);
         for id in log.sessions() {
             let usage = log.session_usage(id);
             pacing.recovered(id, usage.incoming, usage.snapshot);
@@ -125,6 +135,8 @@ impl ReplicationLog {
             left: RefCell::default(),
             pacing: RefCell::new(pacing),
             said_full: Cell::new(false),
+            said_nearly_full: Cell::new(false),
+            size,
             history: Cell::new(0),
             folded: Cell::new(0),
             looked: Cell::new(0),
@@ -154,9 +166,17 @@ impl ReplicationLog {
         !self.said_full.replace(true)
     }
 
+    /// Whether it is to be said that there is little room left: once until there is more.
+    pub(crate) fn says_nearly_full(&self) -> bool {
+        let used = self.log.borrow().size_and_used().1;
+        let is_nearly_full = self.size - used < self.size / NEARLY_FULL;
+        !self.said_nearly_full.replace(is_nearly_full) && is_nearly_full
+    }
+
     /// Whether the announcements are worth to be written as one. `first` octets are what all routes take that were announced
     /// once.
     pub(crate) fn wants_folding(&self, first: u64) -> bool {
+        let first = first.min(self.size / HISTORY_OF_LOG);
         self.history.get() > LONG_HISTORY.max(self.folded.get()).max(first)
     }
 
@@ -170,6 +190,18 @@ impl ReplicationLog {
     pub(crate) fn set_folded(&self, octets: u64) {
         self.history.set(0);
         self.folded.set(octets);
+    }
+
+    /// A history goes on no more, though its session does.
+    pub(crate) fn history_ended(&self) {
+        self.begun.set(self.begun.get() + 1);
+    }
+
+    /// An entry has found no room: what has ended is freed before the next one, if anything may have.
+    fn lacks_room(&self) {
+        if self.begun.get() > 0 {
+            self.begun.set(self.most_begun);
+        }
     }
 
     /// Whether so many histories have begun that some will have ended: a peer that comes and goes begins one each time.
@@ -197,7 +229,10 @@ impl Journal for LogJournal {
         }
         match self.0.log.borrow_mut().append(EntryId::from_bits(previous.0), entry) {
             Ok(entry) => JournalEntry(entry.bits()),
-            Err(Full) => JournalEntry::LOST,
+            Err(Full) => {
+                self.0.lacks_room();
+                JournalEntry::LOST
+            }
         }
     }
 
@@ -325,7 +360,11 @@ mod tests {
     use super::*;
 
     fn log() -> Rc<ReplicationLog> {
-        let memory = SharedMemory::create("test", 4 << 20).expect("memory");
+        log_of(64 * LONG_HISTORY)
+    }
+
+    fn log_of(octets: u64) -> Rc<ReplicationLog> {
+        let memory = SharedMemory::create("test", octets as usize).expect("memory");
         ReplicationLog::new(Log::create(Shared(memory), FORMATS, [1; 16]).expect("large enough"))
     }
 
@@ -339,6 +378,57 @@ mod tests {
         log.set_folded(3 * LONG_HISTORY);
         log.history.set(2 * LONG_HISTORY + 1);
         assert!(!log.wants_folding(0), "as much as what it was folded to");
+    }
+
+    #[test]
+    fn a_history_of_a_quarter_of_the_log_is_folded_however_many_routes_there_are() {
+        let log = log_of(8 * LONG_HISTORY);
+        let most = log.size / HISTORY_OF_LOG;
+        log.history.set(most);
+        assert!(most > LONG_HISTORY && !log.wants_folding(u64::MAX));
+        log.history.set(most + 1);
+        assert!(log.wants_folding(u64::MAX));
+        log.set_folded(most + 2);
+        log.history.set(most + 1);
+        assert!(!log.wants_folding(u64::MAX), "it was of no use the last time");
+    }
+
+    #[test]
+    fn that_a_log_is_nearly_full_is_said_once_until_there_is_room() {
+        let log = log_of(4 << 20);
+        assert!(!log.says_nearly_full());
+        let mut last = EntryId::NONE;
+        let fill = |log: &ReplicationLog, last: &mut EntryId| {
+            let entry = vec![0; log.log.borrow().longest_entry()];
+            while log.size - log.log.borrow().size_and_used().1 >= log.size / NEARLY_FULL {
+                *last = log.log.borrow_mut().append(*last, &entry).expect("room");
+            }
+        };
+        for _ in 0..2 {
+            fill(&log, &mut last);
+            assert!(log.says_nearly_full() && !log.says_nearly_full());
+            log.collect(Vec::new());
+            assert!(!log.says_nearly_full());
+        }
+    }
+
+    #[test]
+    fn an_entry_that_finds_no_room_has_what_has_ended_freed_and_nothing_else_does() {
+        let log = log_of(4 << 20);
+        let mut journal = LogJournal(Rc::clone(&log));
+        let entry = vec![0; log.log.borrow().longest_entry()];
+        let mut last = journal.append(JournalEntry::NONE, &entry);
+        log.collect(vec![EntryId::from_bits(last.0)]);
+        while last != JournalEntry::LOST {
+            last = journal.append(last, &entry);
+        }
+        assert!(!log.wants_collecting(), "nothing has ended");
+        log.history_ended();
+        assert!(!log.wants_collecting());
+        assert_eq!(journal.append(JournalEntry::NONE, &entry), JournalEntry::LOST);
+        assert!(log.wants_collecting());
+        log.collect(Vec::new());
+        assert_ne!(journal.append(JournalEntry::NONE, &entry), JournalEntry::LOST);
     }
 
     #[test]

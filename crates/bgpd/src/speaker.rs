@@ -167,9 +167,13 @@ impl Speaker {
             connection.sent_open.clone_from(&bytes);
         }
         connection.verdict = verdict(&bytes).or(connection.verdict);
+        let was_held = connection.held.is_some();
         connection.queue(Bytes::from(bytes), None);
         connection.count(&slot.session.counters().sent);
         connection.wake.notify_one();
+        if was_held && connection.held.is_none() {
+            self.has_left_log(key.0);
+        }
         if self.urgent.last() != Some(&key) {
             self.urgent.push(key);
         }

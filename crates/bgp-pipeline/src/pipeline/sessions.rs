@@ -164,6 +164,13 @@ impl Pipeline {
         member.map_or(JournalEntry::NONE, |member| member.passed)
     }
 
+    /// The peer's session will not be gone on with by another process: what it is told is in the journal no more, unless
+    /// others are told the same. Whether a history ends with that.
+    pub fn end_history(&mut self, index: PeerIndex) -> bool {
+        let member = self.members.get_mut(index.index()).and_then(Option::as_mut);
+        member.is_some_and(|member| self.streams.end_history(member))
+    }
+
     /// Entries that will be asked for besides those that members [are at](Self::journal_place).
     pub fn journal_heads(&self) -> impl Iterator<Item = JournalEntry> {
         self.streams.heads()

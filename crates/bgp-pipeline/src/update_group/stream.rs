@@ -87,6 +87,12 @@ impl Stream {
         }
     }
 
+    /// What the members have been told is in the journal no more.
+    pub(super) fn lose_history(&mut self) {
+        self.head = JournalEntry::LOST;
+        self.queue.iter_mut().for_each(|chunk| chunk.entry = JournalEntry::LOST);
+    }
+
     /// Whether all paths of a prefix are read, in some family.
     pub(super) fn reads_each(&self) -> bool {
         [0, 1].into_iter().any(|family| self.kind(family) == 1)

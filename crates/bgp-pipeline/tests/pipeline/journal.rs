@@ -72,6 +72,8 @@ struct Router {
     journal: Entries,
     /// Nobody watches between the stages: what is the same is found out in a shorter way then.
     unwatched: bool,
+    /// Each peer has a view of its own.
+    has_views: bool,
 }
 
 fn pipeline(unwatched: bool) -> Pipeline {
@@ -86,7 +88,11 @@ fn link(n: u8) -> SessionFacts {
 
 /// Peers may send the same attributes.
 fn peer(n: u8) -> PeerConfig {
-    PeerConfig { paths: PathRules { enforce_first_as: false, ..PathRules::default() }, ..ebgp(n) }
+    peer_with(n, false)
+}
+
+fn peer_with(n: u8, own_view: bool) -> PeerConfig {
+    PeerConfig { paths: PathRules { enforce_first_as: false, own_view, ..PathRules::default() }, ..ebgp(n) }
 }
 
 fn attributes(n: u8, community: u32) -> Vec<u8> {
@@ -105,16 +111,20 @@ impl Router {
     }
 
     fn watched(peers: u8, watched: bool) -> Self {
+        Self::with_views(peers, watched, false)
+    }
+
+    fn with_views(peers: u8, watched: bool, has_views: bool) -> Self {
         let journal = Entries::default();
         let mut pipeline = pipeline(!watched);
         pipeline.keep_journal(Box::new(journal.clone()));
         let mut sinks = Vec::new();
         for n in 0..peers {
-            let index = pipeline.add_peer(peer(n));
+            let index = pipeline.add_peer(peer_with(n, has_views));
             pipeline.peer_up(index, link(n)).expect("room");
             sinks.push((index, Sink::default()));
         }
-        Self { pipeline, sinks, journal, unwatched: !watched }
+        Self { pipeline, sinks, journal, unwatched: !watched, has_views }
     }
 
     fn announce(&mut self, n: u8, community: u32, routes: &[Prefix]) {
@@ -161,7 +171,7 @@ impl Router {
         self.pipeline = pipeline(self.unwatched);
         self.pipeline.keep_journal(Box::new(journal));
         for n in 0..self.sinks.len() as u8 {
-            let index = self.pipeline.add_peer(peer(n));
+            let index = self.pipeline.add_peer(peer_with(n, self.has_views));
             self.pipeline.peer_resumed(index, link(n)).expect("room");
         }
         received(self);
@@ -179,11 +189,15 @@ fn routes(from: u8, count: u8) -> Vec<Prefix> {
 
 #[test]
 fn where_nothing_has_changed_nothing_is_sent_whoever_the_source_is() {
-    [true, false].into_iter().for_each(nothing_is_sent_where_nothing_has_changed);
+    WAYS.into_iter().for_each(nothing_is_sent_where_nothing_has_changed);
 }
 
-fn nothing_is_sent_where_nothing_has_changed(watched: bool) {
-    let mut router = Router::watched(3, watched);
+/// Whether somebody watches between the stages, and whether peers have views of their own: what was told is compared in
+/// another way.
+const WAYS: [(bool, bool); 4] = [(true, false), (false, false), (true, true), (false, true)];
+
+fn nothing_is_sent_where_nothing_has_changed((watched, has_views): (bool, bool)) {
+    let mut router = Router::with_views(3, watched, has_views);
     let received = |router: &mut Router| {
         router.announce(0, 1, &routes(0, 30));
         router.announce(1, 1, &routes(1, 30));
@@ -215,7 +229,7 @@ fn a_journal_that_begins_late_knows_the_sessions_that_come_up_from_then_on() {
         pipeline.peer_up(index, link(n)).expect("room");
         sinks.push((index, Sink::default()));
     }
-    let mut router = Router { pipeline, sinks, journal, unwatched: false };
+    let mut router = Router { pipeline, sinks, journal, unwatched: false, has_views: false };
     router.announce(0, 1, &routes(0, 5));
     router.settle();
     router.pipeline.keep_journal(Box::new(router.journal.clone()));
@@ -325,8 +339,8 @@ fn changes_during_the_absence_are_sent_once() {
 
 #[test]
 fn differences_among_many_routes_that_are_alike_are_found_in_both_ways() {
-    for watched in [true, false] {
-        let mut router = Router::watched(3, watched);
+    for (watched, has_views) in WAYS {
+        let mut router = Router::with_views(3, watched, has_views);
         // Attributes that many routes have, in turn.
         let received = |router: &mut Router| {
             for (at, route) in routes(0, 200).iter().enumerate() {
@@ -398,6 +412,31 @@ fn who_was_told_half_is_told_the_rest_and_its_end_of_rib() {
     router.settle();
     let sink = &router.sinks[1].1;
     assert_eq!((sink.routes.len(), sink.end_of_rib.len()), (200, 2));
+}
+
+#[test]
+fn who_needs_no_history_any_more_has_none_and_others_go_on_with_theirs() {
+    let mut router = Router::with_views(3, true, true);
+    router.announce(0, 1, &routes(0, 3));
+    router.settle();
+    let entries = |router: &Router| router.journal.0.borrow().entries.len();
+    let (peer, before) = (router.sinks[1].0, entries(&router));
+    assert!(router.pipeline.end_history(peer));
+    assert!(!router.pipeline.end_history(peer), "it has ended");
+    assert_eq!(router.pipeline.journal_place(peer), JournalEntry::LOST);
+    router.announce(0, 2, &routes(0, 1));
+    router.settle();
+    let other = router.sinks[2].0;
+    assert_eq!(router.routes(), [0, 6, 6]);
+    // IPv4 and IPv6, for one of two.
+    assert_eq!(entries(&router) - before, 2);
+    assert_eq!(router.journal.told(router.pipeline.journal_place(other)).count(), 6);
+    // Who is told the same as others keeps what they have in common.
+    let mut router = Router::new(3);
+    router.announce(0, 1, &routes(0, 3));
+    router.settle();
+    assert!(!router.pipeline.end_history(router.sinks[1].0));
+    assert_ne!(router.pipeline.journal_place(router.sinks[2].0), JournalEntry::LOST);
 }
 
 #[test]

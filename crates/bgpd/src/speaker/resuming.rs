@@ -109,8 +109,18 @@ impl Speaker {
         if let Some(connection) = self.sessions.connection_mut(key) {
             connection.unprotect(Unprotected::LogFull);
         }
-        if let Some(slot) = self.sessions.slot(key.0) {
+        self.has_left_log(key.0);
+    }
+
+    /// A session has found no room in the log: this is said, and what it is told from here on is noted for nobody.
+    pub(crate) fn has_left_log(&mut self, index: PeerIndex) {
+        if let Some(slot) = self.sessions.slot(index) {
             self.reporter.log_full(slot);
+        }
+        if self.pipeline.end_history(index)
+            && let Some(log) = &self.protection.log
+        {
+            log.history_ended();
         }
     }
 }

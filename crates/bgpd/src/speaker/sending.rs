@@ -178,7 +178,7 @@ impl Speaker {
         }
         connection.most_queued.see(queued as u64);
         if was_held && connection.held.is_none() {
-            self.reporter.log_full(slot);
+            self.has_left_log(key.0);
             return queued > 0;
         }
         if let Some(held) = &mut connection.held
