@@ -276,6 +276,8 @@ impl<P: IpPrefix> LocRib<P> {
         if !self.in_order.goes_beyond(after) {
             return page;
         }
+        page.paths.reserve(max);
+        page.prefixes.reserve(max);
         self.table.scan(after, |prefix, word| {
             let is_wanted = page.paths.len() < max
                 && page.prefixes.len() < max

@@ -29,6 +29,13 @@ impl<P: IpPrefix> Run<P> {
         Self { first: prefix, count: 1 }
     }
 
+    /// Each of them.
+    #[inline]
+    pub(crate) fn prefixes(self) -> impl Iterator<Item = P> {
+        let ones = std::iter::successors(Some(self.first), |before| next(*before));
+        ones.take(self.count.into())
+    }
+
     /// The first prefixes of it, as many as this, and the others, if there are any.
     pub(crate) fn split(self, count: u16) -> (Self, Option<Self>) {
         let count = count.min(self.count);
@@ -187,11 +194,7 @@ mod tests {
     fn read<P: IpPrefix>(list: &[u8]) -> Result<Vec<P>, Unreadable> {
         let mut read = Vec::new();
         for run in runs::<P>(list) {
-            let mut left = Some(run?);
-            while let Some((one, others)) = left.map(|run| run.split(1)) {
-                read.push(one.first);
-                left = others;
-            }
+            read.extend(run?.prefixes());
         }
         Ok(read)
     }

@@ -120,18 +120,16 @@ impl<P: IpPrefix> Mentions<P> {
             if is_next && self.front.len() >= MOST_SORTED {
                 return self.sorted.push(mention);
             }
-            let item = mention.item;
+            let Mention { run, item } = mention;
             let behind = self.sorted.last().map(|behind| behind.run.first);
-            let mut left = Some(mention.run);
-            while let Some(run) = left
-                && (behind.is_none_or(|behind| run.first < behind) || run == mention.run)
-                && (self.front.len() < MOST_SORTED || run == mention.run)
-            {
-                let (one, others) = run.split(1);
-                self.front.push(Single { prefix: one.first, item });
-                left = others;
-            }
-            if let Some(run) = left {
+            let room = MOST_SORTED.saturating_sub(self.front.len()).max(1);
+            let before = self.front.len();
+            let ones = run.prefixes().take(room).enumerate();
+            let ones =
+                ones.take_while(|(at, prefix)| *at == 0 || behind.is_none_or(|behind| *prefix < behind));
+            self.front.extend(ones.map(|(_, prefix)| Single { prefix, item }));
+            let taken = self.front.len() - before;
+            if let (_, Some(run)) = run.split(taken as u16) {
                 let key = (run.first, item);
                 let place = self.sorted.partition_point(|other| (other.run.first, other.item) > key);
                 self.sorted.insert(place, Mention { run, item });

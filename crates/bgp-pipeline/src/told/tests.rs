@@ -110,6 +110,59 @@ fn what_was_said_last_of_each_route_comes_out_in_address_order() {
 }
 
 #[test]
+fn networks_that_were_told_in_runs_and_some_again_come_out_one_by_one() {
+    let mut numbers = Numbers(11);
+    let (mut told, mut naive) = (snapshot(), All::new());
+    for entry in 0..300 {
+        // Across octets, across each other, and of several lengths.
+        let length = 20 + numbers.next(6) as u8;
+        let (first, count) = (numbers.next(1 << 12) << (length - 20), 1 + numbers.next(2_000));
+        let network = |n: u64| Ipv4Prefix::from_bits(u128::from(n) << (128 - length), length);
+        let prefixes = (0..count).map(|n| network((0x0a << (length - 8)) + first + n));
+        let mut recorder = Recorder::default();
+        match numbers.next(5) {
+            0 => {
+                recorder.withdrawn(prefixes.clone());
+                prefixes.for_each(|prefix| drop(naive.remove(&(prefix, 0))));
+            }
+            _ => {
+                let announced = Announced { hash: entry, source: 1 };
+                recorder.announced(announced, 0, prefixes.clone());
+                naive.extend(prefixes.map(|prefix| ((prefix, 0), (announced, SmallVec::new()))));
+            }
+        }
+        told.entry(&format::entry(Scope::All, &recorder.items)).expect("readable");
+    }
+    let (mut slices, copy) = (told.v4.clone(), told.v4.clone());
+    while slices.is_left() {
+        let mut passed = 0;
+        if slices.prepare() {
+            slices.pass(None, false, |_, _| passed += 1);
+        }
+        assert!(passed <= 4096, "{passed} in one slice");
+    }
+    assert_eq!(all(copy), naive);
+    let (mut rewrite, mut entries) = (told.rewrite(), Vec::new());
+    while rewrite.work(&mut entries).is_some() {}
+    let mut again = snapshot();
+    entries.iter().for_each(|entry| again.entry(entry).expect("what we write"));
+    assert_eq!(all(again.v4), naive);
+}
+
+#[test]
+fn entries_of_the_eighth_version_of_the_log_are_read() {
+    // Announced 10.1.2.0/24 and 10.1.3.0/24 with hash 9 of peer 7; withdrawn 10.1.2.0/24.
+    let nlri = [24, 10, 1, 2, 24, 10, 1, 3];
+    let announced = [&[0, 0x20, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 8][..], &nlri].concat();
+    let withdrawn = [&[0, 0x10, 0, 0, 0, 4][..], &nlri[..4]].concat();
+    let mut told = snapshot();
+    [announced, withdrawn].iter().for_each(|entry| told.entry(entry).expect("readable"));
+    let left = Ipv4Prefix::from_bits(0x0a01_0300 << 96, 24);
+    let known = (Announced { hash: 9, source: 7 }, SmallVec::new());
+    assert_eq!(all(told.v4), All::from([((left, 0), known)]));
+}
+
+#[test]
 fn one_slice_looks_at_few_routes_however_many_there_are_and_copies_do_not_disturb_each_other() {
     let mut told = snapshot();
     let prefix = |n: u32| Ipv4Prefix::from_bits(u128::from(0x0a00_0000 + n) << 96, 32);
