@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_finds_no_room_has_what_has_ended_freed_and_nothing_else_does() {
-        let log = log_of(4 << 20);
+        let log = log_of(64 << 20);
         let mut journal = LogJournal(Rc::clone(&log));
         let entry = vec![0; log.log.borrow().longest_entry()];
         let mut last = journal.append(JournalEntry::NONE, &entry);

@@ -468,6 +468,7 @@ async fn replay(
     (sessions, before): (Vec<Going>, Vec<Written>),
     started: Instant,
 ) {
+    write_first(&bgp, &sessions).await;
     let mut patience = ANSWERS;
     for &(key, id) in &sessions {
         replay_session(&bgp, &log, (key, id), &mut patience).await;
@@ -516,6 +517,15 @@ async fn replay(
     // Or it has lived long enough.
     let _ = timeout(STABLE, is_well).await;
     log.log.borrow_mut().stable();
+}
+
+/// Writes the KEEPALIVEs with which sessions go on. That a socket takes octets is known only after the event loop has looked
+/// at it, and writers have their turns one after the other: of a thousand, the last one would be seconds late.
+async fn write_first(bgp: &Rc<Bgp>, sessions: &[Going]) {
+    for part in sessions.chunks(SESSIONS) {
+        tokio::task::yield_now().await;
+        bgp.with(|speaker, _| speaker.hurry(part.iter().map(|(key, _)| *key)));
+    }
 }
 
 /// Whether a peer has been sent something since its session was taken over: this process did what it is for.

@@ -124,6 +124,11 @@ impl Speaker {
         }
     }
 
+    /// What is queued on these connections is written with what is urgent.
+    pub(crate) fn hurry(&mut self, connections: impl Iterator<Item = Key>) {
+        self.urgent.extend(connections);
+    }
+
     /// Writes at once what sessions have said themselves: a KEEPALIVE does not wait until hundreds of peers that are told
     /// routes have had their turns. A connection that is being closed is left to its task.
     pub(crate) fn write_urgent(&mut self, now: Instant) {
