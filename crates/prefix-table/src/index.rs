@@ -1,16 +1,16 @@
 //! From regions to blocks, in one step instead of one for each level.
 
-use hashbrown::HashTable;
 use holdfast_types::HashKey;
 use std::hash::BuildHasher;
 
 use crate::{
     block::{Block, Blocks},
     place::Region,
+    shard::Shard,
     table::Value,
 };
 
-/// Number of hash tables. Each grows on its own: with a million blocks the longest pause is to hash 4,000 again.
+/// Number of hash tables. Each makes a larger one on its own: with 16 million blocks the longest pause is to clear 128 KiB.
 const SHARDS: usize = 256;
 /// Levels of IPv4 with an array instead of a hash table: 65,793 words, of which only touched pages count.
 const IPV4_DIRECT_LEVELS: u8 = 2;
@@ -23,7 +23,7 @@ pub(crate) struct Index {
     direct: Vec<u32>,
     hashed_from: u8,
     /// Blocks of the other levels. Made with the first of them.
-    shards: Vec<HashTable<Block>>,
+    shards: Vec<Shard>,
     /// Number of blocks by level.
     levels: [u32; 16],
     /// How often a block was taken out.
@@ -43,8 +43,8 @@ impl Index {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        let shards: usize = self.shards.iter().map(HashTable::allocation_size).sum();
-        self.direct.len() * 4 + self.shards.len() * size_of::<HashTable<Block>>() + shards
+        let shards: usize = self.shards.iter().map(Shard::memory).sum();
+        self.direct.len() * 4 + self.shards.len() * size_of::<Shard>() + shards
     }
 
     /// What the region is found by. Valid as long as the table.
@@ -73,7 +73,7 @@ impl Index {
         if region.level < self.hashed_from {
             return self.direct.get(clue as usize)?.checked_sub(1).map(Block::from_bits);
         }
-        self.shards.get(shard(clue))?.find(clue, |block| blocks.region(*block) == region).copied()
+        self.shards.get(shard(clue))?.find(clue, |block| blocks.region(block) == region)
     }
 
     /// Takes note of the block of a region.
@@ -98,10 +98,10 @@ impl Index {
             return;
         }
         if self.shards.is_empty() {
-            self.shards = vec![HashTable::new(); SHARDS];
+            self.shards.resize_with(SHARDS, Shard::default);
         }
         let hash_of = |block: &Block| hash(self.key, blocks.region(*block));
-        self.shards[shard(clue)].insert_unique(clue, block, hash_of);
+        self.shards[shard(clue)].insert(clue, block, hash_of);
     }
 
     /// How often a block was taken out: as long as it is the same, what was found is still there.
@@ -121,13 +121,7 @@ impl Index {
         }
         let hash_of = |block: &Block| hash(self.key, blocks.region(*block));
         let hash = hash(self.key, region);
-        let shard = &mut self.shards[shard(hash)];
-        if let Ok(entry) = shard.find_entry(hash, |found| *found == block) {
-            entry.remove();
-        }
-        if shard.len() < shard.capacity() / 4 {
-            shard.shrink_to(2 * shard.len(), hash_of);
-        }
+        self.shards[shard(hash)].remove(hash, block, hash_of);
     }
 }
 

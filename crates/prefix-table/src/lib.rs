@@ -14,6 +14,7 @@ mod block;
 mod index;
 mod place;
 mod pool;
+mod shard;
 mod table;
 mod walk;
 
