@@ -5,6 +5,7 @@
 //! processes are told. Something pending counts only while the file says what it is about: an editor's change makes it void.
 
 use std::{
+    borrow::Cow,
     fs, io,
     path::PathBuf,
     rc::Rc,
@@ -26,6 +27,7 @@ use crate::{
     history::{Entry, FOUND, History, Pending, Version},
     manager::Manager,
     reload::{Asking, Candidate, replace},
+    text::Text,
 };
 
 /// A comment is no longer, in octets.
@@ -66,29 +68,31 @@ impl Manager {
 }
 
 /// The text that runs.
-pub(crate) fn show(manager: &Manager) -> ConfigurationReply {
-    let text = manager.text.borrow().to_string();
+pub(crate) async fn show(manager: &Manager) -> Result<ConfigurationReply, XrlError> {
     let pending = manager.history().ok().and_then(|history| valid_pending(manager, &history));
-    ConfigurationReply {
-        base: base(&text),
-        text,
+    let running = Arc::clone(&manager.text.borrow());
+    let base = running.base();
+    let text = apart(move || running.read().map(Cow::into_owned)).await?;
+    Ok(ConfigurationReply {
+        base,
+        text: text.map_err(|error| XrlError::internal(error.to_string()))?,
         file: manager.file.display().to_string(),
         unconfirmed_seconds: pending.map_or(0, |pending| pending.deadline.saturating_sub(now()).max(1)),
-    }
+    })
 }
 
 /// What waits to be confirmed, if it is what runs.
 fn valid_pending(manager: &Manager, history: &History) -> Option<Pending> {
     let pending = history.pending()?;
     let version = history.entry(pending.version).ok()?;
-    (version.base() == base(&manager.text.borrow())).then_some(pending)
+    (version.base() == manager.text.borrow().base()).then_some(pending)
 }
 
 /// The versions that are kept, newest first.
 pub(crate) fn history(manager: &Manager) -> Result<HistoryReply, XrlError> {
     let history = manager.history()?;
     let numbers = history.numbers().map_err(|error| XrlError::internal(error.to_string()))?;
-    let running = base(&manager.text.borrow());
+    let running = manager.text.borrow().base();
     let mut current_is_known = false;
     let mut versions = Vec::new();
     for version in numbers.iter().rev().filter_map(|number| history.entry(*number).ok()) {
@@ -104,7 +108,7 @@ pub(crate) fn history(manager: &Manager) -> Result<HistoryReply, XrlError> {
 pub(crate) fn version(manager: &Manager, number: u64) -> Result<ConfigurationReply, XrlError> {
     let found = manager.history()?.version(number);
     let text = found.map_err(|_| XrlError::not_found(format!("there is no version {number}")))?.text;
-    Ok(ConfigurationReply { base: base(&text), text: text.to_string(), ..ConfigurationReply::default() })
+    Ok(ConfigurationReply { base: base(&text), text, ..ConfigurationReply::default() })
 }
 
 /// A commit by an operator.
@@ -132,8 +136,8 @@ pub(crate) async fn commit(
 
 /// Whether what runs is `expected`, and the file says the same.
 fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
-    let running = manager.text.borrow();
-    if base(&running) != expected {
+    let running = manager.text.borrow().base();
+    if running != expected {
         return Err(XrlError::failed_precondition(
             "somebody else has committed meanwhile: `rebase` makes your changes to what runs now, `commit force` \
              overwrites it",
@@ -141,7 +145,7 @@ fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
     }
     let name = manager.file.display();
     match file::text(&manager.file) {
-        Ok(text) if text == **running => Ok(()),
+        Ok(text) if base(&text) == running => Ok(()),
         Ok(_) => Err(XrlError::failed_precondition(format!(
             "{name} has been changed and not reloaded: `holdfast reload` takes it, `commit force` overwrites it"
         ))),
@@ -153,7 +157,7 @@ fn is_current(manager: &Manager, expected: u64) -> Result<(), XrlError> {
 async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, XrlError> {
     let running = Arc::clone(&manager.text.borrow());
     let Change { candidate, uid, comment, confirm, asking } = change;
-    if candidate.text == running && confirm.is_none() {
+    if candidate.text.base() == running.base() && confirm.is_none() {
         let pending = manager.history()?.pending();
         return match pending {
             Some(_) => settle(manager).map(|()| CommitReply::default()),
@@ -162,10 +166,14 @@ async fn apply(manager: &Rc<Manager>, change: Change) -> Result<CommitReply, Xrl
     }
     let (file, history) = (manager.real_file()?, manager.history()?);
     let earlier = valid_pending(manager, &history);
-    let entry = Version { number: 0, time: now(), uid, comment, text: Arc::clone(&candidate.text) };
+    let text = Arc::clone(&candidate.text);
     let put = async || {
         let (running, on_disk) = (Arc::clone(&running), history.clone());
-        let write = move || write(&file, &on_disk, &running, entry, confirm, earlier);
+        let write = move || {
+            let text = text.read()?.into_owned();
+            let entry = Version { number: 0, time: now(), uid, comment, text };
+            write(&file, &on_disk, &running, entry, confirm, earlier)
+        };
         let written = apart(write).await?.map_err(|error| failed("writing the history", &error))?;
         let Written { number, prepared, pending } = written;
         match prepared.put() {
@@ -221,23 +229,23 @@ struct Written {
 fn write(
     file: &std::path::Path,
     history: &History,
-    running: &Arc<str>,
+    running: &Text,
     entry: Version,
     confirm: Option<Duration>,
     earlier: Option<Pending>,
 ) -> io::Result<Written> {
-    let newest = history.newest_entry().filter(|newest| newest.base() == base(running));
+    let newest = history.newest_entry().filter(|newest| newest.base() == running.base());
     let before = match newest {
         Some(newest) => newest.number,
         None => {
-            let (comment, text) = ("found in the file".to_owned(), Arc::clone(running));
+            let (comment, text) = ("found in the file".to_owned(), running.read()?.into_owned());
             history.add(Version { number: 0, time: now(), uid: None, comment, text })?
         }
     };
     // What an editor has left there and nobody has reloaded is not lost.
-    let found = file::text(file).ok().filter(|found| **found != **running && **found != *entry.text);
-    if let Some(text) = found {
-        let (comment, text) = (FOUND.to_owned(), text.into());
+    let known = [running.base(), base(&entry.text)];
+    if let Some(text) = file::text(file).ok().filter(|found| !known.contains(&base(found))) {
+        let comment = FOUND.to_owned();
         history.add(Version { number: 0, time: now(), uid: None, comment, text })?;
     }
     let prepared = Prepared::new(file, &entry.text)?;

@@ -12,7 +12,6 @@ use std::{
     io::{self, ErrorKind},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -42,7 +41,7 @@ pub(crate) struct Version {
     /// Who committed it; `None`: the router itself, or somebody with an editor.
     pub(crate) uid: Option<u32>,
     pub(crate) comment: String,
-    pub(crate) text: Arc<str>,
+    pub(crate) text: String,
 }
 
 /// The file of a version.
@@ -118,7 +117,7 @@ impl History {
     /// One version.
     pub(crate) fn version(&self, number: u64) -> io::Result<Version> {
         let Entry { number, time, uid, comment, text, parts, base: _ } = self.entry(number)?;
-        let text = text.map_or_else(|| self.parts().text(&parts), Ok)?.into();
+        let text = text.map_or_else(|| self.parts().text(&parts), Ok)?;
         Ok(Version { number, time, uid, comment, text })
     }
 
@@ -154,7 +153,7 @@ impl History {
         let Version { number: _, time, uid, comment, text } = version;
         let entry = Entry { number, time, uid, comment, text: None, parts: Vec::new(), base: None };
         let entry = match text.len() {
-            ..=SHORT => Entry { text: Some(text.to_string()), ..entry },
+            ..=SHORT => Entry { text: Some(text), ..entry },
             _ => Entry { parts: self.parts().keep(&text)?, base: Some(base(&text)), ..entry },
         };
         write(&self.path(number), &entry)?;

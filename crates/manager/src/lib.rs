@@ -31,6 +31,7 @@ mod signal;
 mod stop;
 mod supervisor;
 mod tcp;
+mod text;
 mod turns;
 mod upgrade;
 

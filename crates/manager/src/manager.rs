@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     doors::Doors, protocols::Protocols, seeds::Seeds, share::text::Sharing, supervisor::Supervisor, tcp,
-    turns::Turns,
+    text::Text, turns::Turns,
 };
 
 /// All state.
@@ -32,7 +32,7 @@ pub(crate) struct Manager {
     /// What runs, or is about to.
     pub(crate) config: RefCell<Arc<Config>>,
     /// The text that says it.
-    pub(crate) text: RefCell<Arc<str>>,
+    pub(crate) text: RefCell<Arc<Text>>,
     pub(crate) file: PathBuf,
     /// What keys of QUIC derive from.
     pub(crate) seeds: Seeds,

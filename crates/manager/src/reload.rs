@@ -28,13 +28,11 @@ use self::{
     limits::Over,
     plan::plan,
 };
-use crate::{apart::apart, file::base, manager::Manager, read};
+use crate::{apart::apart, manager::Manager, read, text::Text};
 
 /// A text that has been read, and is to become the configuration.
 pub(crate) struct Candidate {
-    pub(crate) text: Arc<str>,
-    /// Names the text.
-    pub(crate) base: u64,
+    pub(crate) text: Arc<Text>,
     pub(crate) config: Arc<Config>,
     /// Another router has it already.
     pub(crate) is_shared: bool,
@@ -46,17 +44,17 @@ impl Candidate {
     /// # Errors
     /// `InvalidArgument` with all that is wrong with it.
     pub(crate) async fn parse(
-        text: impl Into<Arc<str>>,
+        text: String,
         name: &str,
         file: &Path,
         schema: Schema,
     ) -> Result<Self, XrlError> {
-        let (name, file, text) = (name.to_owned(), file.to_owned(), text.into());
-        let read = Arc::clone(&text);
-        let read = apart(move || (base(&read), read::parse(&read, &name, &file, schema)));
-        let (base, config) = read.await?;
-        let config = Arc::new(config.map_err(XrlError::invalid_argument)?);
-        Ok(Self { config, text, base, is_shared: false })
+        let (name, file) = (name.to_owned(), file.to_owned());
+        let read = apart(move || {
+            let config = read::parse(&text, &name, &file, schema).map_err(XrlError::invalid_argument)?;
+            Ok(Self { text: Arc::new(Text::new(text)), config: Arc::new(config), is_shared: false })
+        });
+        read.await?
     }
 
     /// Reads a file.
@@ -65,7 +63,7 @@ impl Candidate {
     /// As for [`Self::parse`].
     pub(crate) async fn read(file: &Path, schema: Schema) -> Result<Self, XrlError> {
         let path = file.to_owned();
-        let text = apart(move || read::read_text(&path).map(Arc::<str>::from)).await?;
+        let text = apart(move || read::read_text(&path)).await?;
         let text = text.map_err(XrlError::invalid_argument)?;
         Self::parse(text, &file.display().to_string(), file, schema).await
     }
@@ -93,7 +91,9 @@ pub(crate) async fn reload(manager: &Rc<Manager>, asking: &Asking) -> Result<Rel
 
 /// What a reload of this text would do.
 pub(crate) async fn diff(manager: &Manager, request: DiffRequest) -> Result<DiffReply, XrlError> {
-    let new = Candidate::parse(request.text, &request.file, &manager.file, manager.schema).await?.config;
+    let (file, schema) = (manager.file.clone(), manager.schema);
+    let new = apart(move || read::parse(&request.text, &request.file, &file, schema)).await?;
+    let new = Arc::new(new.map_err(XrlError::invalid_argument)?);
     let old = manager.config();
     let Plan { mut changes, replaced, .. } = plan(manager, &old, &new).await?;
     changes.extend(line(REPLACED, &running(manager, replaced)));

@@ -116,7 +116,7 @@ impl ManagerServer for Served {
     }
 
     async fn show_configuration(&self, _: &CallContext, _: Empty) -> Result<ConfigurationReply, XrlError> {
-        Ok(commit::show(&self.0))
+        commit::show(&self.0).await
     }
 
     async fn commit(&self, cx: &CallContext, request: CommitRequest) -> Result<CommitReply, XrlError> {

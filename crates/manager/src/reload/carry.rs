@@ -27,6 +27,7 @@ use crate::{
     replacement::{self, CARRIES, Replacement},
     sandbox::sandbox,
     share, tcp,
+    text::Text,
 };
 
 /// How the death of a process that is replaced is described.
@@ -90,7 +91,7 @@ pub(crate) async fn replace<T>(
 
 impl Change<'_> {
     /// From here on it is the configuration: whoever is born is told the new one.
-    fn take(&self, text: Arc<str>, refit: Refit) {
+    fn take(&self, text: Arc<Text>, refit: Refit) {
         let Self { manager, old, new } = self;
         if old.notes() != new.notes() {
             read::note(new);

@@ -93,7 +93,7 @@ pub(super) async fn prepare(
     messages: [&Messages; 2],
     asking: &Asking,
 ) -> Result<Prepared, XrlError> {
-    let mut prepared = Prepared { id: candidate.base, asked: Vec::new(), left_out: BTreeSet::new() };
+    let mut prepared = Prepared { id: candidate.text.base(), asked: Vec::new(), left_out: BTreeSet::new() };
     let patience = match asking {
         Asking::Everybody { .. } => ANSWER,
         Asking::WhoAnswers | Asking::Regardless => ANSWER_SOON,
@@ -131,7 +131,9 @@ pub(super) async fn prepare(
         return Ok(prepared);
     }
     let (file, text) = (manager.file.display().to_string(), Arc::clone(&candidate.text));
-    Err(XrlError::failed_precondition(apart(move || wording(&refusals, &file, &text)).await?))
+    Err(XrlError::failed_precondition(
+        apart(move || wording(&refusals, &file, &text.read().unwrap_or_default())).await?,
+    ))
 }
 
 /// The questions to processes that run, and those that are left out.

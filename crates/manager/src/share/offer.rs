@@ -7,7 +7,7 @@ use holdfast_process::Reads;
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::time::timeout;
 
-use super::text::{Own, message, number};
+use super::text::{Own, internal, message, number};
 use crate::{apart::apart, birth::is_wanted, manager::Manager, reload::Candidate};
 
 /// A process that shares has so long to find out whether others can have a configuration. It has limits of its own, which are
@@ -35,7 +35,8 @@ impl Manager {
         }
         let (copy, read) = (Arc::clone(&text), Arc::clone(&config));
         let serial = self.sharing.next_serial();
-        let message = apart(move || message(&copy, &read, serial)).await??;
+        let made = apart(move || message(&copy.read().map_err(internal)?, &read, serial));
+        let message = made.await??;
         self.sharing.own.replace(Some(Own { text, config, message: message.clone() }));
         Ok(message)
     }
@@ -56,7 +57,10 @@ pub(crate) async fn offer(manager: &Manager, candidate: &Candidate) -> Result<Ve
     let (text, config, runs) = (Arc::clone(&candidate.text), Arc::clone(&candidate.config), manager.config());
     let serial = manager.sharing.next_serial();
     // By one key: another one makes another number of the same.
-    let made = apart(move || Ok::<_, XrlError>((number(&text, &runs)?, message(&text, &config, serial)?)));
+    let made = apart(move || {
+        let text = text.read().map_err(internal)?;
+        Ok::<_, XrlError>((number(&text, &runs)?, message(&text, &config, serial)?))
+    });
     let (number, offered) = made.await??;
     if number == manager.own().await?.number {
         return Ok(notes);

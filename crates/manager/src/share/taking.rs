@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info};
 
 use super::text::{merged, sealing};
-use crate::{apart::apart, commit, manager::Manager, reload::Candidate};
+use crate::{apart::apart, commit, manager::Manager, reload::Candidate, text::Text};
 
 /// A process that shares has so long for what it answers after a second at the latest.
 const NEXT_LIMIT: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Refused {
     serial: u64,
     /// What ran here.
-    text: Arc<str>,
+    text: Arc<Text>,
     at: Instant,
 }
 
@@ -103,8 +103,11 @@ async fn take(manager: &Rc<Manager>, theirs: &Configuration) -> Result<(), Strin
     }
     let serial = theirs.serial;
     let (own, theirs) = (Arc::clone(&manager.text.borrow()), theirs.clone());
-    let merged =
-        apart(move || merged(&own, &theirs, &sealing)).await.map_err(|error| error.to_string())??;
+    let merge = move || {
+        let own = own.read().map_err(|error| error.to_string())?;
+        merged(&own, &theirs, &sealing)
+    };
+    let merged = apart(merge).await.map_err(|error| error.to_string())??;
     // It was opened, so whoever has the key has made it.
     manager.sharing.taken.set(serial);
     let name = "configuration of the other router";

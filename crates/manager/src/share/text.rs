@@ -12,6 +12,8 @@ use holdfast_tls::Sealing;
 use holdfast_xrl::XrlError;
 use tokio::sync::Notify;
 
+use crate::text::Text;
+
 /// What is known of what others know.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
@@ -30,7 +32,7 @@ pub(crate) struct Sharing {
 /// A message, and what it was made of.
 #[derive(Debug)]
 pub(super) struct Own {
-    pub(super) text: Arc<str>,
+    pub(super) text: Arc<Text>,
     pub(super) config: Arc<Config>,
     pub(super) message: Configuration,
 }
@@ -68,7 +70,7 @@ pub(super) fn sealing(config: &Config) -> Option<Sealing> {
     config.store.as_ref()?.key.as_ref().map(|key| Sealing::new(&key.contents))
 }
 
-fn internal(error: impl std::fmt::Display) -> XrlError {
+pub(super) fn internal(error: impl std::fmt::Display) -> XrlError {
     XrlError::internal(error.to_string())
 }
 
