@@ -32,8 +32,26 @@ pub enum Instruction {
         /// And else.
         no: u8,
     },
-    /// Of a program that [steers](set_steering): loads the octet at so many behind the header of UDP.
+    /// Loads the octet at so many behind the header of UDP, in a program that [steers](set_steering); at a netlink socket
+    /// the octet at so many behind the beginning of the message.
     Payload(u16),
+    /// At a netlink socket: loads the 16-bit number there, most significant octet first.
+    MessageHalf(u16),
+    /// At a netlink socket: loads the 32-bit number there, most significant octet first.
+    MessageWord(u16),
+    /// Loads the value itself.
+    Value(u32),
+    /// Sets the index register.
+    Index(u32),
+    /// At a netlink socket: of the attributes that begin at so many octets as are loaded, loads where the one begins whose
+    /// type the index register has; 0 when there is none.
+    FindAttribute,
+    /// Sets the index register to what is loaded.
+    ToIndex,
+    /// At a netlink socket: loads the 32-bit number at so many octets behind the index register.
+    WordAtIndex(u16),
+    /// Leaves these bits of what is loaded.
+    And(u32),
     /// Jumps.
     Jump(u32),
     /// Ends: the packet is taken.
@@ -51,6 +69,23 @@ impl Instruction {
             Self::LoadWord(offset) => (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, ip(offset)),
             Self::LoadOctet(offset) => (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, ip(offset)),
             Self::Payload(offset) => (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, u32::from(offset)),
+            Self::MessageHalf(offset) => {
+                (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, u32::from(offset))
+            }
+            Self::MessageWord(offset) => {
+                (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, u32::from(offset))
+            }
+            Self::Value(value) => (libc::BPF_LD | libc::BPF_IMM, 0, 0, value),
+            Self::Index(value) => (libc::BPF_LDX | libc::BPF_IMM, 0, 0, value),
+            Self::FindAttribute => {
+                let find = (libc::SKF_AD_OFF + libc::SKF_AD_NLATTR) as u32;
+                (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, find)
+            }
+            Self::ToIndex => (libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0),
+            Self::WordAtIndex(offset) => {
+                (libc::BPF_LD | libc::BPF_W | libc::BPF_IND, 0, 0, u32::from(offset))
+            }
+            Self::And(bits) => (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, bits),
             Self::Equal { value, yes, no } => (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, yes, no, value),
             Self::AtLeast { value, yes, no } => (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, yes, no, value),
             Self::Jump(far) => (libc::BPF_JMP | libc::BPF_JA, 0, 0, far),
