@@ -1,7 +1,7 @@
 //! The backend, and the order in which it is used.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     convert::Infallible,
     rc::Rc,
     time::{Duration, Instant},
@@ -11,8 +11,8 @@ use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
     routes::v1::RouteBatch,
 };
-use holdfast_fib::{Fib, FibError, Handle, NextHops, Refused, TableId};
-use holdfast_fib_linux::Monitor;
+use holdfast_fib::{Fib, FibError, Handle, Interference, NextHops, Refused, Repairs, TableId};
+use holdfast_fib_linux::{METRIC, Monitor, Ownership};
 use holdfast_process::{
     Boot,
     metrics::turn,
@@ -20,9 +20,11 @@ use holdfast_process::{
     progress::Finished,
 };
 use holdfast_sockets::Place;
+use holdfast_types::Prefix;
 use holdfast_xrl::{ErrorKind, XrlError};
 use tokio::{
-    sync::{Mutex, MutexGuard, watch},
+    net::UnixDatagram,
+    sync::{Mutex, MutexGuard, Notify, watch},
     time::sleep,
 };
 use tracing::{Instrument, Span, error, info, warn};
@@ -31,9 +33,10 @@ use crate::{
     addresses::Addresses,
     batch,
     interfaces::{Interfaces, Part},
-    kernel,
+    keeping, kernel,
     metrics::Applying,
     pace::Pace,
+    service::api_repairs,
 };
 
 /// Pause between two lines about what the backend refuses.
@@ -47,13 +50,21 @@ pub struct Engine {
     wanted: RefCell<Option<Wanted>>,
     /// Held while the backend is brought.
     settling: Mutex<()>,
-    backend: RefCell<Option<Backend>>,
+    pub(crate) backend: RefCell<Option<Backend>>,
+    /// Readable when other programs have done something that concerns the backend.
+    pub(crate) watched: RefCell<Option<Rc<UnixDatagram>>>,
+    /// Rings when the backend may have work to do, or is another one.
+    pub(crate) stirred: Notify,
+    /// Comparisons of the whole table that have ended.
+    pub(crate) compared: watch::Sender<u64>,
+    /// An operator waits until so many have.
+    pub(crate) asked: Cell<Option<u64>>,
     configured: watch::Sender<bool>,
     /// Not there yet: the namespace, or the device with this table.
     waits: watch::Sender<bool>,
     /// Held while something about the table is done that others of its kind have to wait for. First come,
     /// first served.
-    turn: Mutex<()>,
+    pub(crate) turn: Mutex<()>,
     pace: RefCell<Pace>,
     pub(crate) losses: watch::Sender<Loss>,
     /// How often the backend has refused something.
@@ -73,12 +84,12 @@ pub struct Engine {
 #[derive(Clone, PartialEq, Eq)]
 struct Wanted {
     backend: String,
-    table: TableId,
+    ours: Ownership,
 }
 
-struct Backend {
-    fib: Box<dyn Fib>,
-    table: TableId,
+pub(crate) struct Backend {
+    pub(crate) fib: Box<dyn Fib>,
+    ours: Ownership,
     /// Of what it refuses, as far as they were rung for.
     changes: u64,
     /// Routes that it has carried out, as far as they were counted.
@@ -107,6 +118,10 @@ impl Engine {
             wanted: RefCell::new(None),
             settling: Mutex::new(()),
             backend: RefCell::new(None),
+            watched: RefCell::default(),
+            stirred: Notify::new(),
+            compared: watch::Sender::default(),
+            asked: Cell::default(),
             configured: watch::Sender::new(false),
             waits: watch::Sender::new(false),
             turn: Mutex::new(()),
@@ -133,7 +148,7 @@ impl Engine {
     /// asked for all of them again. The same configuration again changes nothing. In a namespace that is not there, or at
     /// a device with another table, the backend comes later ([`Engine::settle`]).
     pub(crate) async fn configure(&self, wanted: &Configuration) -> Result<(), XrlError> {
-        self.wanted.replace(Some(Wanted { backend: wanted.backend.clone(), table: table(wanted.table) }));
+        self.wanted.replace(Some(Wanted { backend: wanted.backend.clone(), ours: ours(wanted) }));
         match self.settle().await {
             Err(error) if error.kind() == ErrorKind::FailedPrecondition => {
                 self.span.in_scope(|| warn!(event = "vrf-waits", "not yet: {error}"));
@@ -157,21 +172,29 @@ impl Engine {
 
     /// Not by two at a time.
     async fn bring(&self) -> Result<(), XrlError> {
-        let Some(Wanted { backend, table }) = self.wanted.borrow().clone() else { return Ok(()) };
-        let now = self.backend.borrow().as_ref().map(|backend| (backend.fib.name(), backend.table));
-        if now == Some((backend.as_str(), table)) {
+        let Some(Wanted { backend, ours }) = self.wanted.borrow().clone() else { return Ok(()) };
+        let now = self.backend.borrow().as_ref().map(|backend| (backend.fib.name(), backend.ours));
+        if now == Some((backend.as_str(), ours)) {
             return Ok(());
         }
-        let fib = kernel::backend(&self.place, &backend, table).instrument(self.span.clone()).await?;
-        if now.is_some() {
+        let fib = kernel::backend(&self.place, &backend, ours).instrument(self.span.clone()).await?;
+        let watched = keeping::watch(fib.as_ref())
+            .map_err(|error| XrlError::unavailable(format!("watching netlink: {error}")))?;
+        if let Some((name, before)) = now {
             let _turn = self.turn.lock().await;
-            self.with(|backend| backend.fib.clear())?;
-            self.lose("another backend or table is configured");
+            // Routes of another metric in the same table stay until the next sync has put others beside them.
+            if name != backend || before.table != ours.table {
+                self.with(|backend| backend.fib.clear())?;
+            }
+            self.lose("another backend, table or metric is configured");
         }
+        let Ownership { table, metric } = ours;
         self.span.in_scope(|| {
-            info!(event = "fea-configured", backend = fib.name(), table = table.0, "configured");
+            info!(event = "fea-configured", backend = fib.name(), table = table.0, metric, "configured");
         });
-        *self.backend.borrow_mut() = Some(Backend { fib, table, changes: 0, carried_out: 0 });
+        *self.backend.borrow_mut() = Some(Backend { fib, ours, changes: 0, carried_out: 0 });
+        *self.watched.borrow_mut() = watched;
+        self.stirred.notify_one();
         self.configured.send_replace(true);
         Ok(())
     }
@@ -191,16 +214,16 @@ impl Engine {
     pub(crate) async fn release_unless(&self, next: u32) -> Result<(), XrlError> {
         let next = table(next);
         // Nobody settles there any more.
-        self.wanted.replace_with(|wanted| wanted.take().filter(|wanted| wanted.table == next));
+        self.wanted.replace_with(|wanted| wanted.take().filter(|wanted| wanted.ours.table == next));
         let _settling = self.settling.lock().await;
-        if self.backend.borrow().as_ref().is_none_or(|backend| backend.table == next) {
+        if self.backend.borrow().as_ref().is_none_or(|backend| backend.ours.table == next) {
             return Ok(());
         }
         let _turn = self.turn.lock().await;
         self.with(|backend| backend.fib.clear())?;
         self.span
             .in_scope(|| info!(event = "table-left", "its table is another's, or nobody's, from now on"));
-        *self.backend.borrow_mut() = None;
+        self.drop_backend();
         self.configured.send_replace(false);
         self.lose("another table is configured");
         Ok(())
@@ -218,7 +241,7 @@ impl Engine {
         if let Err(error) = self.with(|backend| backend.fib.clear()) {
             self.span.in_scope(|| warn!(event = "vrf-moved", "its old routes may have stayed: {error}"));
         }
-        *self.backend.borrow_mut() = None;
+        self.drop_backend();
         self.configured.send_replace(false);
         self.lose(reason);
     }
@@ -324,7 +347,7 @@ impl Engine {
             self.with(|backend| backend.fib.clear())?;
         }
         self.span.in_scope(|| info!(event = "fea-shut-down", keep_routes, "shut down"));
-        *self.backend.borrow_mut() = None;
+        self.drop_backend();
         Ok(())
     }
 
@@ -346,6 +369,7 @@ impl Engine {
             last_errors: report.last_errors().map(error).collect(),
             routes_refused: report.refused.routes().len() as u64,
             next_hops_refused: report.refused.handles().len() as u64,
+            repairs: Some(api_repairs(report.repairs)),
         }
     }
 
@@ -396,6 +420,33 @@ impl Engine {
         }
     }
 
+    fn drop_backend(&self) {
+        *self.backend.borrow_mut() = None;
+        *self.watched.borrow_mut() = None;
+    }
+
+    /// Totals of what other programs did and what followed.
+    pub(crate) fn repairs(&self) -> Repairs {
+        self.with_fib(|fib| fib.report().repairs).unwrap_or_default()
+    }
+
+    /// What another program did last, and the route of the last pause.
+    pub(crate) fn interference(&self) -> (Option<Interference>, Option<Prefix>) {
+        let of = |fib: &mut dyn Fib| (fib.report().interference.clone(), fib.report().contested);
+        self.with_fib(of).unwrap_or_default()
+    }
+
+    /// Asks the backend, if there is one.
+    pub(crate) fn with_fib<T>(&self, ask: impl FnOnce(&mut dyn Fib) -> T) -> Option<T> {
+        self.backend.borrow_mut().as_mut().map(|backend| ask(backend.fib.as_mut()))
+    }
+
+    /// The kernel did not do what was asked.
+    pub(crate) fn lose_for(&self, error: &XrlError) {
+        self.span.in_scope(|| error!(event = "kernel-loss", "{error}"));
+        self.lose(error.message());
+    }
+
     /// Waits for the backend and for those who came before.
     async fn turn(&self) -> MutexGuard<'_, ()> {
         loop {
@@ -416,7 +467,7 @@ impl Engine {
     }
 
     /// Has the backend work on about as many routes as it is told, and then lets everything else have its turn.
-    async fn slice<T>(
+    pub(crate) async fn slice<T>(
         &self,
         act: impl FnOnce(&mut dyn Fib, usize) -> Result<T, FibError>,
     ) -> Result<T, XrlError> {
@@ -428,7 +479,10 @@ impl Engine {
         done
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Backend) -> Result<T, FibError>) -> Result<T, XrlError> {
+    pub(crate) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Backend) -> Result<T, FibError>,
+    ) -> Result<T, XrlError> {
         let mut backend = self.backend.borrow_mut();
         let backend =
             backend.as_mut().ok_or_else(|| XrlError::failed_precondition("the fea is shut down"))?;
@@ -438,9 +492,14 @@ impl Engine {
         let carried_out = report.counters.added + report.counters.deleted + report.counters.kept;
         let before = std::mem::replace(&mut backend.carried_out, carried_out);
         self.finished.add(carried_out.saturating_sub(before));
+        let comparisons = report.repairs.comparisons;
+        self.compared.send_if_modified(|known| std::mem::replace(known, comparisons) != comparisons);
         self.refused.send_if_modified(|known| std::mem::replace(known, refused) != refused);
         if std::mem::replace(&mut backend.changes, changes) != changes {
             self.refusals.send_replace(());
+        }
+        if backend.fib.has_work() {
+            self.stirred.notify_one();
         }
         if let Some(reason) = backend.fib.take_loss() {
             self.span.in_scope(|| warn!(event = "kernel-loss", reason, "the kernel has lost routes"));
@@ -456,6 +515,11 @@ impl Engine {
         // Of another backend.
         self.refusals.send_replace(());
     }
+}
+
+fn ours(configuration: &Configuration) -> Ownership {
+    let metric = if configuration.metric == 0 { METRIC } else { configuration.metric };
+    Ownership { table: table(configuration.table), metric }
 }
 
 /// The table of this number in a configuration.

@@ -24,7 +24,12 @@ pub(crate) const READER: ConfigReader = ConfigReader {
 fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let number = table.map_or(config.fea.table, |vrf| place(vrf).table);
     let vrfs = if table.is_none() { config.vrfs.iter().map(place).collect() } else { Vec::new() };
-    api::Configuration { backend: config.fea.backend.name().into(), table: number, vrfs }
+    api::Configuration {
+        backend: config.fea.backend.name().into(),
+        table: number,
+        vrfs,
+        metric: config.fea.metric,
+    }
 }
 
 fn place(vrf: &Vrf) -> api::Vrf {

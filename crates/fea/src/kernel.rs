@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use holdfast_fib::{Fib, NoneFib, TableId};
-use holdfast_fib_linux::{Interface, LinuxFib, Monitor, ObjectIds, socket};
+use holdfast_fib_linux::{Interface, LinuxFib, Monitor, Ownership, socket};
 use holdfast_sockets::Place;
 use holdfast_xrl::XrlError;
 use tracing::warn;
@@ -13,15 +13,15 @@ use tracing::warn;
 /// # Errors
 /// `InvalidArgument` when there is none, `FailedPrecondition` when the namespace is not there or the device is bound to another
 /// table, `Unavailable` when the kernel refuses.
-pub(crate) async fn backend(place: &Place, name: &str, table: TableId) -> Result<Box<dyn Fib>, XrlError> {
+pub(crate) async fn backend(place: &Place, name: &str, ours: Ownership) -> Result<Box<dyn Fib>, XrlError> {
     match name {
         "linux" => {
             if let Place::Device(device) = place {
                 let monitor = monitor(place).await?;
                 let found = monitor.interfaces().find(|interface| interface.name == *device);
-                found.map_or(Ok(()), |found| fits(found, table))?;
+                found.map_or(Ok(()), |found| fits(found, ours.table))?;
             }
-            let fib = LinuxFib::over(sockets(place).await?, table, ids(place, table));
+            let fib = LinuxFib::over(sockets(place).await?, ours);
             Ok(Box::new(fib.map_err(refused)?))
         }
         "none" => Ok(Box::new(NoneFib::new())),
@@ -67,16 +67,12 @@ fn fits(device: &Interface, table: TableId) -> Result<(), XrlError> {
     }
 }
 
-/// A namespace of its own has its own objects; the tables of one share them.
-fn ids(place: &Place, table: TableId) -> ObjectIds {
-    match place {
-        Place::Here | Place::Namespace { .. } => ObjectIds::ROUTER,
-        Place::Device(_) => ObjectIds::of_vrf(table),
+async fn sockets<const MANY: usize>(place: &Place) -> Result<[OwnedFd; MANY], XrlError> {
+    let mut sockets = Vec::with_capacity(MANY);
+    for _ in 0..MANY {
+        sockets.push(one(place).await?);
     }
-}
-
-async fn sockets(place: &Place) -> Result<[OwnedFd; 2], XrlError> {
-    Ok([one(place).await?, one(place).await?])
+    sockets.try_into().map_err(|_| XrlError::internal("another number of sockets"))
 }
 
 /// A socket for requests there.

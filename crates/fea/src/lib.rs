@@ -1,12 +1,14 @@
 //! The process `fea`: the only one that talks to the kernel's tables. It installs what the rib selects, says
 //! which interfaces there are, and opens sockets for who stands at the door (`socket.v1`).
 //!
-//! It decides nothing about routes and remembers none: the backends of [`holdfast_fib::Fib`] do the work. When it dies, the
-//! kernel keeps forwarding; its successor is told the whole table again and writes the differences.
+//! It decides nothing about routes: the backends of [`holdfast_fib::Fib`] do the work. When it dies, the kernel keeps
+//! forwarding; its successor is told the whole table again and writes the differences. While it lives, the kernel's table is
+//! as the rib wants it, whatever other programs do to it ([`keeping`]).
 //!
 //! ```text
 //!  kernel ── link and address notices ──> monitor ─┬─> Interfaces ──> streams to the rib (each knows what it has said)
-//!                                                  └─> Fib::interface_changed ──> losses ──> rib syncs again
+//!                                                  └─> Fib::interface_changed ──> Fib::work: lost routes again
+//!  other programs ── notices about routes and next hops ──> Fib::hear ──────────────┘
 //!  rib ── SyncBegin, Apply …, SyncEnd ──> turn (one after the other) ──> Fib ──> kernel
 //!  rib <── Refusals (what the kernel does not have, as differences) ─────────┘
 //! ```
@@ -23,6 +25,7 @@ mod batch;
 mod engine;
 mod from_config;
 mod interfaces;
+mod keeping;
 mod kernel;
 mod metrics;
 mod monitor;
@@ -119,8 +122,10 @@ fn serve(boot: &Boot, engine: &Rc<Engine>, service: FeaService) -> AbortHandle {
     let links = sockets.follow_links(engine.interfaces.versions(), links);
     let known = Rc::clone(engine);
     let refusals = async move { known.say_refusals().await };
+    let known = Rc::clone(engine);
+    let keeping = async move { known.keep_in_step().await };
     let addresses = Rc::clone(&engine.addresses).keep();
-    let hearing = async move { _ = tokio::join!(discovery, place, links, refusals, addresses) };
+    let hearing = async move { _ = tokio::join!(discovery, place, links, refusals, addresses, keeping) };
     let hearing = spawn_task(hearing.instrument(boot.span()));
     let sockets = Rc::new(sockets);
     let tried = Rc::clone(&sockets);

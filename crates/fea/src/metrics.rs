@@ -27,6 +27,20 @@ static LOSSES: Metric = Metric::counter(
     "holdfast_fea_losses",
     "How often the kernel may have lost routes, after which it is told all of them again",
 );
+static REPAIRS: Metric = Metric::counter(
+    "holdfast_fea_repairs",
+    "Routes and sets of next hops that other programs changed and that were repaired, by cause",
+);
+static OVERRUNS: Metric = Metric::counter(
+    "holdfast_fea_watch_overruns",
+    "How often the kernel had more to tell of other programs than there was room for, after which the whole table is compared",
+);
+static COMPARISONS: Metric =
+    Metric::counter("holdfast_fea_comparisons", "Comparisons of the whole table with the kernel's");
+static PAUSES: Metric = Metric::counter(
+    "holdfast_fea_contested",
+    "How often other programs changed a route so often that it was left alone for a while",
+);
 static MALFORMED: Metric = Metric::counter(
     "holdfast_fea_discovery_malformed",
     "Router advertisements and solicitations on the links of peers without address that were ignored: malformed, or from another link",
@@ -113,6 +127,21 @@ fn read(sheet: &mut Sheet, engine: &Engine) {
         (&INTERFACES, engine.interfaces.shown().len() as u64),
     ] {
         sheet.add(metric, &[], value);
+    }
+    let repairs = engine.repairs();
+    for (cause, count) in [
+        ("removed", repairs.removed),
+        ("replaced", repairs.replaced),
+        ("next-hops", repairs.next_hops),
+        ("unseen", repairs.unseen),
+        ("stray", repairs.strays),
+    ] {
+        sheet.add(&REPAIRS, &[("cause", cause)], count);
+    }
+    for (metric, count) in
+        [(&OVERRUNS, repairs.overruns), (&COMPARISONS, repairs.comparisons), (&PAUSES, repairs.pauses)]
+    {
+        sheet.add(metric, &[], count);
     }
     let Applying { now, high } = &engine.applying;
     sheet.queue(Queue {

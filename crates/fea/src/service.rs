@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use holdfast_api::{
     fea::v1::{
-        Configuration, Empty, FeaServer, InterfaceEvent, Loss, RefusalEvent, ShowInterfacesReply,
+        Configuration, Empty, FeaServer, InterfaceEvent, Loss, RefusalEvent, Repairs, ShowInterfacesReply,
         ShutdownRequest, Status, SyncBeginReply,
     },
     routes::v1::RouteBatch,
@@ -42,6 +42,12 @@ impl FeaService {
 pub(crate) fn check(configuration: &Configuration) -> Result<(), XrlError> {
     kernel::known(&configuration.backend)?;
     vrfs::check(&configuration.vrfs)
+}
+
+pub(crate) fn api_repairs(repairs: holdfast_fib::Repairs) -> Repairs {
+    let holdfast_fib::Repairs { removed, replaced, next_hops, unseen, strays, pauses, overruns, comparisons } =
+        repairs;
+    Repairs { removed, replaced, next_hops, unseen, strays, pauses, overruns, comparisons }
 }
 
 impl FeaServer for FeaService {
@@ -155,6 +161,10 @@ impl FeaServer for FeaService {
 
     async fn show_status(&self, _cx: &CallContext, _request: Empty) -> Result<Status, XrlError> {
         Ok(self.engine.status())
+    }
+
+    async fn compare(&self, _cx: &CallContext, _request: Empty) -> Result<Repairs, XrlError> {
+        Ok(api_repairs(self.engine.compare().await?))
     }
 
     async fn shutdown(&self, _cx: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {

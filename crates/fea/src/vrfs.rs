@@ -208,14 +208,14 @@ fn sites(vrfs: &[ApiVrf]) -> Result<BTreeMap<String, Site>, XrlError> {
             ("", netns) if !netns.is_empty() => Site::Namespace(netns.to_owned()),
             _ => return Err(fault("it is at a device or in a network namespace".to_owned())),
         };
-        let group = TableId(vrf.table).0 % ObjectIds::VRF_TABLES;
+        let group = TableId(vrf.table).0 % ObjectIds::TABLES;
         if let Site::Device(_) = site
             && let Some(other) = tables.insert(group, vrf.table)
         {
             let text = format!(
                 "the tables {other} and {} cannot both be VRFs' here: they are the same modulo {}",
                 vrf.table,
-                ObjectIds::VRF_TABLES
+                ObjectIds::TABLES
             );
             return Err(fault(text));
         }
@@ -255,7 +255,7 @@ mod tests {
             (vrf("blue", 1, "a", ""), "two of this name"),
             (vrf("a", 1, "blue", ""), "the same place"),
             (vrf("a", 100, "a", ""), "100 and 100"),
-            (vrf("a", 100 + ObjectIds::VRF_TABLES, "a", ""), "100 and 32868 cannot both be"),
+            (vrf("a", 100 + ObjectIds::TABLES, "a", ""), "100 and 32868 cannot both be"),
         ] {
             let error = sites(&[blue.clone(), other]).expect_err(words);
             assert!(error.message().contains(words), "{error}");

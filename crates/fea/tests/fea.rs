@@ -53,6 +53,8 @@ fn start() -> Fea {
         FeaClient::new(Channel::over(near))
     };
     let fea = Fea { rib: client("rib"), manager: client("manager") };
+    let kept = Rc::clone(&engine);
+    spawn_local(async move { kept.keep_in_step().await });
     spawn_local(async move {
         let _serving = boot;
         follow(monitor, &engine).await.expect("netlink works");
@@ -191,12 +193,13 @@ fn a_loss_is_said_to_who_listens_and_to_who_asks_later_until_a_sync() {
         fea.configure("linux").await;
         fea.sync(routes(3)).await;
         let mut listening = fea.rib.losses(Empty {});
-        ip("link set eth0 down");
-        ip("link set eth0 up");
+        let table = Configuration { backend: "linux".into(), table: 100, ..Configuration::default() };
+        fea.manager.configure(table).await.expect("configured");
         timeout(Duration::from_secs(5), listening.next()).await.expect("is said").expect("lives");
         let mut late = fea.rib.losses(Empty {});
         timeout(Duration::from_secs(5), late.next()).await.expect("is said again").expect("lives");
-        assert_eq!(installed(), 0, "the kernel took them");
+        assert_eq!(installed(), 0, "the old table's are gone");
+        fea.configure("linux").await;
         fea.sync(routes(3)).await;
         assert_eq!(installed(), 3);
         let mut after = fea.rib.losses(Empty {});
@@ -351,5 +354,74 @@ fn next_hops_lead_elsewhere_between_two_slices_of_what_was_sent_before() {
         applying.await.expect("applied");
         assert_eq!(installed(), usize::from(many) + 1);
         assert!(ip("route show 20.1.0.7 proto 75").contains("via 10.0.0.3 dev eth0"));
+    });
+}
+
+/// Waits until the kernel has so many routes of ours.
+async fn until_installed(count: usize) {
+    let found = async {
+        while installed() != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let found = timeout(Duration::from_secs(5), found).await;
+    assert!(found.is_ok(), "{} of {count} routes", installed());
+}
+
+async fn repairs(fea: &Fea) -> holdfast_api::fea::v1::Repairs {
+    fea.status().await.repairs.expect("they are counted")
+}
+
+#[test]
+fn what_other_programs_remove_comes_back_by_itself() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        ip("route del 20.0.1.0/24");
+        until_installed(3).await;
+        ip("nexthop flush proto 75");
+        until_installed(3).await;
+        ip("link set eth0 down");
+        until_installed(0).await;
+        ip("link set eth0 up");
+        until_installed(3).await;
+        let repairs = repairs(&fea).await;
+        assert_eq!((repairs.removed, repairs.unseen, repairs.overruns), (1, 0, 0));
+        assert!(repairs.next_hops >= 1, "{repairs:?}");
+        // A foreign removal of next hops is followed by a comparison.
+        let compared = async {
+            while fea.status().await.repairs.expect("counted").comparisons == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), compared).await.expect("a comparison");
+    });
+}
+
+#[test]
+fn an_operator_has_the_table_compared() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        let found = fea.manager.compare(Empty {}).await.expect("compared");
+        assert_eq!((found.comparisons, found.unseen, found.strays), (1, 0, 0));
+        let found = fea.manager.compare(Empty {}).await.expect("compared");
+        assert_eq!(found.comparisons, 1, "those of this one");
+        fea.manager.shutdown(ShutdownRequest { keep_routes: true }).await.expect("shut down");
+    });
+}
+
+#[test]
+fn another_metric_moves_the_routes_without_a_gap() {
+    in_a_namespace(|fea| async move {
+        fea.configure("linux").await;
+        fea.sync(routes(3)).await;
+        let request = Configuration { backend: "linux".into(), metric: 7, ..Configuration::default() };
+        fea.manager.configure(request).await.expect("configured");
+        assert_eq!(installed(), 3);
+        fea.sync(routes(3)).await;
+        let shown = ip("route show proto 75");
+        assert_eq!(shown.lines().filter(|line| line.contains("metric 7")).count(), 3, "{shown}");
+        assert_eq!(installed(), 3, "the old ones are gone");
     });
 }

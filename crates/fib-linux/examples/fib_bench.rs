@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
-use holdfast_fib_linux::{LinuxFib, ObjectIds};
+use holdfast_fib_linux::{LinuxFib, METRIC, Ownership};
 use holdfast_types::{Ipv4Prefix, Prefix};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -38,7 +38,7 @@ fn main() {
 }
 
 fn ours(routes: u32, interface: u32) -> Duration {
-    let mut fib = LinuxFib::open(TableId::MAIN, ObjectIds::ROUTER).expect("netlink");
+    let mut fib = LinuxFib::open(Ownership { table: TableId::MAIN, metric: METRIC }).expect("netlink");
     let changes: Vec<_> =
         (0..routes).map(|n| RouteChange { prefix: prefix(n), next_hops: Some(Handle(1)) }).collect();
     define(&mut fib, interface);

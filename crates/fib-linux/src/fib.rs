@@ -1,59 +1,63 @@
 //! The backend `linux`.
 
-use std::{collections::HashMap, io, os::fd::OwnedFd};
-
-use holdfast_fib::{Fib, FibError, Handle, NextHops, Report, RouteChange, TableId};
-use holdfast_types::{Afi, Prefix};
-use rustix::io::Errno;
-
-use crate::{
-    message::{Batch, kind},
-    objects::{Defined, ObjectIds, Objects},
-    request::{MESSAGES_MAX, Refusal, Requests},
-    route::{self, Expect, Target},
-    socket::socket,
-    sync::{Leftover, RouteDump},
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Instant,
 };
 
-/// A table of the kernel. Remembers next hops, and no route outside of a sync. Routes in other tables are not seen,
-/// whoever made them.
+use holdfast_fib::{Fib, FibError, Handle, NextHops, Report, RouteChange};
+use holdfast_types::{Afi, Prefix};
+
+use crate::{
+    comparison::Comparison,
+    fights::Fights,
+    message::kind,
+    mirror::{Mirror, State},
+    objects::{Defined, ObjectIds, Objects},
+    request::{MESSAGES_MAX, Requests},
+    rewriting::Unsettled,
+    route::{self, Ownership},
+    socket::socket,
+    sync::{Leftover, RouteDump},
+    watch::Watch,
+    writes::Write,
+};
+
+/// A table of the kernel, and what other programs do to it. Routes in other tables are not seen, whoever has made them.
 pub struct LinuxFib {
-    table: TableId,
-    requests: Requests,
-    dump: RouteDump,
-    objects: Objects,
-    sync: Option<Sync>,
-    /// What most routes of the last write were, and most of the next will be.
-    expect: Expect,
-    report: Report,
-    loss: Option<String>,
-    /// The kernel said that an object is gone: compare before the next change.
-    suspicious: bool,
+    pub(crate) ours: Ownership,
+    pub(crate) requests: Requests,
+    pub(crate) dump: RouteDump,
+    pub(crate) watch: Watch,
+    pub(crate) objects: Objects,
+    pub(crate) mirror: Mirror,
+    pub(crate) sync: Option<Sync>,
+    pub(crate) comparison: Option<Comparison>,
+    /// IPv6 routes that were written or deleted.
+    pub(crate) ipv6_written: u64,
+    pub(crate) unsettled: Unsettled,
+    pub(crate) fights: Fights,
+    /// Routes in our name that nobody wants, with their metric.
+    pub(crate) strays: Vec<(Prefix, u32)>,
+    pub(crate) report: Report,
+    pub(crate) loss: Option<String>,
+    /// An object may be gone, or be another one: compare before the next change.
+    pub(crate) objects_doubtful: bool,
+    /// The table may have changed without a word.
+    pub(crate) table_doubtful: bool,
 }
 
-struct Sync {
-    leftover: Leftover,
-    phase: Phase,
+pub(crate) struct Sync {
+    pub(crate) leftover: Leftover,
+    pub(crate) phase: Phase,
 }
 
-enum Phase {
+pub(crate) enum Phase {
     Dump,
     /// Between the dump and the end of the sync.
     Apply,
     Delete,
-}
-
-/// A request about one route.
-#[derive(Copy, Clone, Debug)]
-struct Write {
-    prefix: Prefix,
-    action: Action,
-}
-
-#[derive(Copy, Clone, Debug)]
-enum Action {
-    Put(Target, Expect),
-    Delete { priority: u32 },
 }
 
 impl LinuxFib {
@@ -61,25 +65,32 @@ impl LinuxFib {
     ///
     /// # Errors
     /// When no netlink socket can be had, as without CAP_NET_ADMIN.
-    pub fn open(table: TableId, ids: ObjectIds) -> io::Result<Self> {
-        Self::over([socket()?, socket()?], table, ids)
+    pub fn open(ours: Ownership) -> io::Result<Self> {
+        Self::over([socket()?, socket()?, socket()?], ours)
     }
 
-    /// Over sockets that nobody has used, both of one namespace, in which the table is.
+    /// Over sockets that nobody has used, all of one namespace, in which the table is.
     ///
     /// # Errors
     /// When the kernel does not take their options.
-    pub fn over([requests, dump]: [OwnedFd; 2], table: TableId, ids: ObjectIds) -> io::Result<Self> {
+    pub fn over([requests, dump, watch]: [OwnedFd; 3], ours: Ownership) -> io::Result<Self> {
         Ok(Self {
-            table,
+            ours,
             requests: Requests::over(requests)?,
-            dump: RouteDump::new(Requests::over(dump)?, table),
-            objects: Objects::new(ids),
+            dump: RouteDump::new(Requests::over(dump)?, ours),
+            watch: Watch::over(watch, ours)?,
+            objects: Objects::new(ObjectIds::of(ours.table)),
+            mirror: Mirror::new(),
             sync: None,
-            expect: Expect::Absent,
+            comparison: None,
+            ipv6_written: 0,
+            unsettled: Unsettled::default(),
+            fights: Fights::default(),
+            strays: Vec::new(),
             report: Report::default(),
             loss: None,
-            suspicious: false,
+            objects_doubtful: false,
+            table_doubtful: false,
         })
     }
 
@@ -87,14 +98,11 @@ impl LinuxFib {
         if let Some(error) = defined.refused {
             self.report.refuse(format!("next hops {}", handle.0), error);
         }
-        if let Some(loss) = defined.loss {
-            self.loss = Some(loss);
-        }
         self.report.refused.set_handle(handle, self.objects.is_refused(handle));
         if defined.compared {
             self.note_refused();
         }
-        self.report.counters.next_hops = self.objects.len() as u64;
+        self.settle_objects();
     }
 
     /// Notes which handles the kernel has nothing for, after a comparison with it.
@@ -102,14 +110,29 @@ impl LinuxFib {
         self.objects.refused().for_each(|(handle, refused)| self.report.refused.set_handle(handle, refused));
     }
 
-    /// Puts the objects back in step with the kernel's. What is still refused has been reported before.
-    fn repair(&mut self) -> io::Result<()> {
-        self.suspicious = false;
-        self.objects.compare(&mut self.requests)?;
-        if let Some(loss) = self.objects.retry(&mut self.requests)? {
-            self.loss = Some(loss);
+    /// What has become of objects is known: the routes that depend on it are to be written again.
+    fn settle_objects(&mut self) {
+        for (handle, fate) in self.objects.take_rewrites() {
+            self.mirror.tally.slots.retire(handle, fate);
         }
+        self.report.counters.next_hops = self.objects.len() as u64;
+    }
+
+    /// Compares the objects with the kernel's.
+    pub(crate) fn compare_objects(&mut self) -> io::Result<()> {
+        self.objects.compare(&mut self.requests)?;
         self.note_refused();
+        self.settle_objects();
+        Ok(())
+    }
+
+    /// Puts the objects back in step with the kernel's. What is still refused has been reported before.
+    pub(crate) fn repair_objects(&mut self) -> io::Result<()> {
+        self.objects_doubtful = false;
+        self.objects.compare(&mut self.requests)?;
+        self.report.repairs.next_hops += self.objects.retry(&mut self.requests)?;
+        self.note_refused();
+        self.settle_objects();
         Ok(())
     }
 
@@ -120,206 +143,76 @@ impl LinuxFib {
         Ok(())
     }
 
-    fn apply_some(&mut self, changes: &[RouteChange]) -> io::Result<()> {
-        let writes: Vec<Write> = changes.iter().filter_map(|change| self.plan(*change)).collect();
-        let again = self.write(&writes)?;
-        self.learn(&writes, again.len());
-        let last = self.write(&again)?;
-        for write in last {
-            self.report.refuse_route(write.prefix, "another program changes the same route".into());
-        }
-        if self.suspicious {
-            self.repair()?;
-        }
-        if self.report.refused.take_is_drained() {
-            self.loss = Some("more routes were refused than are remembered".into());
-        }
-        Ok(())
-    }
-
-    /// What has to be written for the change, if anything.
-    fn plan(&mut self, change: RouteChange) -> Option<Write> {
-        let prefix = change.prefix;
-        let Some(handle) = change.next_hops else {
-            if let Some(sync) = &mut self.sync {
-                sync.leftover.take(prefix);
-            }
-            return Some(Write { prefix, action: Action::Delete { priority: route::PRIORITY } });
-        };
-        let target = match self.objects.target(handle) {
-            Ok(target) => target,
-            // All routes of the handle are.
-            Err(reason) if self.objects.is_refused(handle) => {
-                self.report.refuse(prefix.to_string(), reason);
-                return None;
-            }
-            Err(reason) => {
-                self.report.refuse_route(prefix, reason);
-                return None;
-            }
-        };
-        let expect = match self.sync.as_mut().map(|sync| sync.leftover.take(prefix)) {
-            Some(Some(before)) if before == target => {
-                self.report.counters.kept += 1;
-                self.report.refused.settle(prefix);
-                return None;
-            }
-            Some(Some(_)) => Expect::Present,
-            Some(None) | None => self.expect,
-        };
-        Some(Write { prefix, action: Action::Put(target, expect) })
-    }
-
-    /// Writes, counts, and returns what has to be written again because the expectation was wrong.
-    fn write(&mut self, writes: &[Write]) -> io::Result<Vec<Write>> {
-        let table = self.table;
-        let mut batch = Batch::new();
-        let mut sequences = None;
-        for write in writes {
-            let sequence = self.requests.next_sequence();
-            sequences.get_or_insert(sequence);
-            match write.action {
-                Action::Put(target, expect) => {
-                    route::write(&mut batch, sequence, table, write.prefix, target, expect);
-                }
-                Action::Delete { priority } => {
-                    route::delete(&mut batch, sequence, table, write.prefix, priority);
-                }
-            }
-        }
-        let Some(first) = sequences else { return Ok(Vec::new()) };
-        let mut refused = Vec::new();
-        self.requests.exchange(&mut batch, |sequence, refusal| {
-            refused.push((sequence.wrapping_sub(first) as usize, refusal));
-        })?;
-        self.count(writes, &refused);
-        Ok(self.sort_out(writes, refused))
-    }
-
-    /// Counts what was done.
-    fn count(&mut self, writes: &[Write], refused: &[(usize, Refusal)]) {
-        let Report { counters, refused: known, .. } = &mut self.report;
-        let mut refused = refused.iter().map(|(index, _)| *index).peekable();
-        for (index, write) in writes.iter().enumerate() {
-            if refused.next_if_eq(&index).is_some() {
-                continue;
-            }
-            known.settle(write.prefix);
-            match write.action {
-                Action::Put(_, expect) => {
-                    counters.added += 1;
-                    counters.routes += u64::from(expect == Expect::Absent);
-                }
-                Action::Delete { .. } => {
-                    counters.deleted += 1;
-                    counters.routes = counters.routes.saturating_sub(1);
-                }
-            }
-        }
-    }
-
-    /// Refusals that are none (gone already), that are a wrong expectation (returned), and real ones.
-    fn sort_out(&mut self, writes: &[Write], refused: Vec<(usize, Refusal)>) -> Vec<Write> {
-        let mut again = Vec::new();
-        for (index, refusal) in refused {
-            let Some(write) = writes.get(index) else { continue };
-            match (write.action, refusal.errno) {
-                (Action::Delete { .. }, Errno::SRCH | Errno::NOENT) => {
-                    self.report.refused.settle(write.prefix);
-                }
-                (Action::Put(target, expect @ Expect::Absent), Errno::EXIST)
-                | (Action::Put(target, expect @ Expect::Present), Errno::NOENT) => {
-                    again.push((index, Write { action: Action::Put(target, expect.other()), ..*write }));
-                }
-                (Action::Put(Target::Group(_), _), Errno::INVAL) => {
-                    self.suspicious = true;
-                    self.report.refuse_route(write.prefix, refusal.to_string());
-                }
-                (Action::Put(..), _) => self.report.refuse_route(write.prefix, refusal.to_string()),
-                (Action::Delete { .. }, _) => {
-                    self.report.refuse(write.prefix.to_string(), refusal.to_string());
-                }
-            }
-        }
-        without_superseded(writes, again)
-    }
-
-    /// Expects of the next routes what most of these were.
-    fn learn(&mut self, writes: &[Write], wrong: usize) {
-        let puts = writes
-            .iter()
-            .filter(|write| matches!(write.action, Action::Put(_, expect) if expect == self.expect));
-        if wrong * 2 > puts.count() {
-            self.expect = self.expect.other();
-        }
-    }
-
     fn delete_some(&mut self, budget: usize) -> io::Result<bool> {
         let Some(sync) = &mut self.sync else { return Ok(false) };
         let some = sync.leftover.take_some(budget.clamp(1, MESSAGES_MAX));
         if some.is_empty() {
             self.sync = None;
-            self.objects.end_sync(&mut self.requests)?;
+            self.objects.tidy(&mut self.requests)?;
             self.note_refused();
+            self.settle_objects();
             return Ok(false);
         }
-        let writes = some.into_iter().map(delete_write);
-        self.write(&writes.collect::<Vec<_>>())?;
+        self.carry_out(some.into_iter().map(Write::delete).collect())?;
         Ok(true)
     }
 
+    /// A slice of what there is to do; whether there is more.
     fn work_some(&mut self, budget: usize) -> io::Result<bool> {
-        let Some(sync) = &mut self.sync else { return Ok(false) };
-        match &mut sync.phase {
-            Phase::Dump => {
-                let more = self.dump.work(&mut sync.leftover, budget)?;
-                if !more {
-                    sync.phase = Phase::Apply;
-                    self.report.counters.routes = sync.leftover.len() as u64;
-                }
-                Ok(more)
-            }
-            Phase::Apply => Ok(false),
-            Phase::Delete => self.delete_some(budget),
+        if self.objects_doubtful {
+            self.repair_objects()?;
+            return Ok(true);
         }
+        let sync = self.sync.as_mut().map(|sync| (&sync.phase, &mut sync.leftover));
+        let more = match sync {
+            Some((Phase::Dump, leftover)) => {
+                let more = self.dump.work(leftover, budget)?;
+                if let (Some(sync), false) = (&mut self.sync, more) {
+                    sync.phase = Phase::Apply;
+                }
+                more
+            }
+            Some((Phase::Delete, _)) => self.delete_some(budget)?,
+            Some((Phase::Apply, _)) | None => false,
+        };
+        let more = more || self.rewrite_some(budget)? || self.compare_some(budget)?;
+        Ok(more)
     }
 
     fn clear_all(&mut self) -> io::Result<()> {
+        self.forget();
         self.sync = None;
         self.objects.clear(&mut self.requests)?;
         for afi in [Afi::IPV4, Afi::IPV6] {
-            let header = route::dump_header(afi, self.table);
+            let header = route::dump_header(afi, self.ours.table);
             let mut routes = self.requests.dump_all(kind::GET_ROUTE, &header, route::parse)?;
-            routes.retain(|route| route.table == self.table);
+            routes.retain(|route| route.table == self.ours.table);
             for routes in routes.chunks(MESSAGES_MAX) {
-                let writes = routes.iter().map(|route| delete_write((route.prefix, route.priority)));
-                self.write(&writes.collect::<Vec<_>>())?;
+                let writes = routes.iter().map(|route| Write::delete((route.prefix, route.priority)));
+                self.carry_out(writes.collect())?;
             }
         }
-        self.report.counters.routes = 0;
-        self.report.counters.next_hops = 0;
         self.report.refused.clear();
         Ok(())
     }
-}
 
-fn delete_write((prefix, priority): (Prefix, u32)) -> Write {
-    Write { prefix, action: Action::Delete { priority } }
-}
-
-/// A route that a later write of the same batch changes as well must not be written after it.
-fn without_superseded(writes: &[Write], again: Vec<(usize, Write)>) -> Vec<Write> {
-    if again.is_empty() {
-        return Vec::new();
+    /// Nothing is wanted any more, or all of it will be said again.
+    fn forget(&mut self) {
+        self.mirror = Mirror::new();
+        self.comparison = None;
+        self.unsettled = Unsettled::default();
+        self.strays.clear();
+        self.report.refused.clear();
     }
-    let last: HashMap<Prefix, usize> =
-        writes.iter().enumerate().map(|(index, write)| (write.prefix, index)).collect();
-    let latest = again.into_iter().filter(|(index, write)| last.get(&write.prefix) == Some(index));
-    latest.map(|(_, write)| write).collect()
-}
 
-fn failed(error: io::Error) -> FibError {
-    FibError(format!("netlink: {error}"))
+    /// Counts the routes that the kernel has.
+    fn recount<T>(&mut self, done: io::Result<T>) -> Result<T, FibError> {
+        let leftover = self.sync.as_ref().map_or(0, |sync| sync.leftover.len() as u64);
+        let present = self.mirror.count(State::Installed) + self.mirror.count(State::Outdated);
+        self.report.counters.routes = leftover + present;
+        self.report.counters.next_hops = self.objects.len() as u64;
+        done.map_err(|error| FibError(format!("netlink: {error}")))
+    }
 }
 
 impl Fib for LinuxFib {
@@ -328,31 +221,32 @@ impl Fib for LinuxFib {
     }
 
     fn define(&mut self, handle: Handle, next_hops: &NextHops) -> Result<(), FibError> {
-        let defined = self.objects.define(&mut self.requests, handle, next_hops).map_err(failed)?;
+        let defined = self.objects.define(&mut self.requests, handle, next_hops);
+        let defined = self.recount(defined)?;
         self.note(handle, defined);
         Ok(())
     }
 
     fn undefine(&mut self, handle: Handle) -> Result<(), FibError> {
         let in_sync = self.sync.is_some();
-        self.objects.undefine(&mut self.requests, handle, in_sync).map_err(failed)?;
+        let done = self.objects.undefine(&mut self.requests, handle, in_sync);
         self.report.refused.set_handle(handle, false);
-        self.report.counters.next_hops = self.objects.len() as u64;
-        Ok(())
+        self.settle_objects();
+        self.recount(done)
     }
 
     fn apply(&mut self, changes: &[RouteChange]) -> Result<(), FibError> {
         self.finish_dump()?;
-        changes.chunks(MESSAGES_MAX).try_for_each(|some| self.apply_some(some)).map_err(failed)
+        let done = changes.chunks(MESSAGES_MAX).try_for_each(|some| self.apply_some(some));
+        self.recount(done)
     }
 
     fn sync_begin(&mut self) -> Result<(), FibError> {
         self.loss = None;
-        self.objects.begin_sync(&mut self.requests).map_err(failed)?;
-        self.report.refused.clear();
-        self.dump.begin().map_err(failed)?;
-        self.sync = Some(Sync { leftover: Leftover::default(), phase: Phase::Dump });
-        Ok(())
+        self.forget();
+        let begun = self.objects.begin_sync(&mut self.requests).and_then(|()| self.dump.begin());
+        self.sync = Some(Sync { leftover: Leftover::new(self.ours.metric), phase: Phase::Dump });
+        self.recount(begun)
     }
 
     fn sync_end(&mut self) -> Result<(), FibError> {
@@ -364,24 +258,55 @@ impl Fib for LinuxFib {
     }
 
     fn work(&mut self, budget: usize) -> Result<bool, FibError> {
-        self.work_some(budget).map_err(failed)
+        let more = self.work_some(budget);
+        self.recount(more)
     }
 
     fn interface_changed(&mut self, index: u32, usable: bool) -> Result<(), FibError> {
-        if usable {
+        let done = match usable {
             // What was refused may pass now.
-            return self.repair().map_err(failed);
-        }
-        if self.objects.leads_through(index) {
-            // The kernel has deleted that without a word.
-            self.objects.compare(&mut self.requests).map_err(failed)?;
-            self.note_refused();
-        }
-        Ok(())
+            true => self.repair_objects(),
+            // The kernel has deleted what leads there without a word.
+            false if self.objects.leads_through(index) => self.compare_objects(),
+            false => Ok(()),
+        };
+        self.recount(done)
     }
 
     fn interfaces_unknown(&mut self) -> Result<(), FibError> {
-        self.repair().map_err(failed)
+        let done = self.repair_objects();
+        self.recount(done)
+    }
+
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
+    fn hear(&mut self, now: Instant) -> Result<bool, FibError> {
+        let more = self.hear_some(now);
+        self.recount(more)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.fights.next_due()
+    }
+
+    fn has_work(&self) -> bool {
+        let in_sync = self.sync.as_ref().is_some_and(|sync| !matches!(sync.phase, Phase::Apply));
+        in_sync || self.objects_doubtful || self.comparison.is_some() || self.has_unsettled()
+    }
+
+    fn compare_begin(&mut self) -> Result<(), FibError> {
+        let begun = self.begin_comparison();
+        self.recount(begun)
+    }
+
+    fn is_comparing(&self) -> bool {
+        self.comparison.is_some()
+    }
+
+    fn take_is_doubtful(&mut self) -> bool {
+        std::mem::take(&mut self.table_doubtful)
     }
 
     fn take_loss(&mut self) -> Option<String> {
@@ -389,7 +314,8 @@ impl Fib for LinuxFib {
     }
 
     fn clear(&mut self) -> Result<(), FibError> {
-        self.clear_all().map_err(failed)
+        let done = self.clear_all();
+        self.recount(done)
     }
 
     fn report(&self) -> &Report {

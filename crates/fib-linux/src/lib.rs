@@ -19,16 +19,17 @@
 //! A [`LinuxFib`] is one table; several may be in one namespace, in one process or in several. Objects have no table:
 //! whose one is says its number ([`ObjectIds`]).
 //!
-//! Everything of ours carries [`PROTOCOL`]; routes have the metric [`PRIORITY`], so that a route of the
+//! Everything of ours carries [`PROTOCOL`]; routes have the metric [`METRIC`], so that a route of the
 //! operator without a metric wins over ours and is never replaced by it.
 //!
-//! # What the kernel does behind our back
+//! # What others do, and what the kernel does by itself
 //!
 //! When an interface goes down or loses its carrier, the kernel deletes its nexthop objects, takes them out
 //! of groups, and deletes the groups that become empty with all their IPv4 routes, and says nothing about it
-//! (measured on 6.18; of IPv6 routes it tells). So [`LinuxFib`] compares its objects with the kernel's when it
-//! hears that an interface is not usable, repairs what it can when the interface is back, and asks for a sync
-//! ([`Fib::take_loss`](holdfast_fib::Fib::take_loss)) when routes were lost that are still wanted.
+//! (measured on 6.18; of IPv6 routes it tells). The same follows when another program deletes an object, which the kernel
+//! does tell. So [`LinuxFib`] compares its objects with the kernel's in both cases, makes again what it can, and writes the
+//! routes of these objects again. Routes that others delete or replace are written again one by one. The mirror of what was
+//! written says which those are: docs/design/kernel.md.
 //!
 //! # What a change of next hops costs
 //!
@@ -38,16 +39,24 @@
 //! 0 `ip route` shows only the number of the object; a router whose interior changes often is better off with 0.
 
 mod addresses;
+mod comparison;
 mod fib;
+mod fights;
 mod interface;
 mod message;
+mod mirror;
 mod monitor;
 mod nexthop;
 mod objects;
+mod reactions;
 mod request;
+mod rewriting;
 mod route;
+mod slots;
 mod socket;
 mod sync;
+mod watch;
+mod writes;
 
 // Tests of what the crate offers, in the executable of its unit tests.
 #[cfg(test)]
@@ -61,5 +70,5 @@ pub use fib::LinuxFib;
 pub use interface::{Interface, InterfaceAddress};
 pub use monitor::{Monitor, MonitorEvent};
 pub use objects::ObjectIds;
-pub use route::{PRIORITY, PROTOCOL};
+pub use route::{METRIC, Ownership, PROTOCOL};
 pub use socket::socket;

@@ -120,6 +120,8 @@ pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
+    /// Whose request the message answers or follows from; 0 is the kernel.
+    pub(crate) port: u32,
     /// After the netlink header.
     pub(crate) body: &'a [u8],
 }
@@ -134,6 +136,7 @@ pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Message<'_>>
             kind: u16_at(message, 4),
             flags: u16_at(message, 6),
             sequence: u32_at(message, 8),
+            port: u32_at(message, 12),
             body: &message[HEADER..],
         })
     })

@@ -108,12 +108,15 @@ fn header(body: &mut Body<'_>, family: u8, flags: u32) {
 
 /// Reads an answer to `RTM_GETNEXTHOP`; `None` for objects that are not ours.
 pub(crate) fn parse(message: Message<'_>) -> Option<Object> {
-    if message.kind != kind::NEW_NEXTHOP || u8_at(message.body, 2) != PROTOCOL {
-        return None;
-    }
+    let is_ours = message.kind == kind::NEW_NEXTHOP && u8_at(message.body, 2) == PROTOCOL;
+    is_ours.then(|| read(message.body))
+}
+
+/// Reads the body of an `RTM_NEWNEXTHOP` or `RTM_DELNEXTHOP`.
+pub(crate) fn read(body: &[u8]) -> Object {
     let mut exit = Exit { gateway: None, interface: 0 };
     let (mut id, mut group) = (0, None);
-    for (kind, value) in attributes(message.body, HEADER) {
+    for (kind, value) in attributes(body, HEADER) {
         match kind {
             ID => id = u32_at(value, 0),
             OIF => exit.interface = u32_at(value, 0),
@@ -122,7 +125,7 @@ pub(crate) fn parse(message: Message<'_>) -> Option<Object> {
             _ => {}
         }
     }
-    Some(group.map_or(Object::Exit(id, exit), |members| Object::Group(id, members)))
+    group.map_or(Object::Exit(id, exit), |members| Object::Group(id, members))
 }
 
 fn parse_member(bytes: &[u8]) -> Member {

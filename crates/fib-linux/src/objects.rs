@@ -13,6 +13,7 @@ use crate::{
     nexthop::{self, Exit, Form, Member, Object},
     request::{MESSAGES_MAX, Refusal, Requests},
     route::Target,
+    slots::Fate,
 };
 
 /// The numbers of the nexthop objects of a table. The kernel has one set of objects for all tables of a network
@@ -25,16 +26,19 @@ pub struct ObjectIds {
 }
 
 impl ObjectIds {
-    /// Those of the one table that is none of a VRF's device. Other programs that let the kernel choose, or count from 1
-    /// as FRR does, stay far below.
-    pub const ROUTER: Self = Self { first: 75_000_000, last: 79_999_999 };
+    /// Those of the main table. Other programs that let the kernel choose, or count from 1 as FRR does, stay far below.
+    const MAIN: Self = Self { first: 75_000_000, last: 79_999_999 };
 
-    /// Tables of VRFs whose numbers have different rests by this have different numbers of objects.
-    pub const VRF_TABLES: u32 = 1 << 15;
+    /// Other tables whose numbers have different rests by this have different numbers of objects.
+    pub const TABLES: u32 = 1 << 15;
 
-    /// Those of a VRF's table: 65536, in the upper half, which other programs leave alone (FRR's end below).
-    pub fn of_vrf(table: TableId) -> Self {
-        let first = (1 << 31) | (table.0 % Self::VRF_TABLES) << 16;
+    /// Those of a table. Of one that is not the main table: 65536, in the upper half, which other programs leave alone (FRR's
+    /// end below).
+    pub fn of(table: TableId) -> Self {
+        if table == TableId::MAIN {
+            return Self::MAIN;
+        }
+        let first = (1 << 31) | (table.0 % Self::TABLES) << 16;
         Self { first, last: first | 0xffff }
     }
 
@@ -64,6 +68,8 @@ pub(crate) struct Objects {
     /// sync. A definition with the same members takes one over, so that its routes need not be written.
     orphans: HashMap<Ways, Vec<u32>>,
     last_id: u32,
+    /// Handles whose routes have to be written again, and what the kernel has of these.
+    rewrites: Vec<(Handle, Fate)>,
 }
 
 struct Entry {
@@ -104,8 +110,6 @@ enum Attempt {
 pub(crate) struct Defined {
     /// Members, or the whole, that the kernel refused.
     pub(crate) refused: Option<String>,
-    /// Why routes that use the handle are not as wanted and have to be written again.
-    pub(crate) loss: Option<String>,
     /// Other handles may have lost what they had.
     pub(crate) compared: bool,
 }
@@ -117,16 +121,11 @@ struct Step<'a> {
     used: bool,
     attempt: Attempt,
     defined: Defined,
+    /// What the kernel has of the handle's routes, if they have to be written again.
+    rewrite: Option<Fate>,
 }
 
 impl Step<'_> {
-    /// Routes that use the handle have to be written again, if there are any.
-    fn lose(&mut self, reason: &str) {
-        if self.used {
-            self.defined.loss = Some(reason.to_owned());
-        }
-    }
-
     fn nothing(&self) -> Installed {
         let refused = self.defined.refused.clone();
         Installed::Nothing(refused.unwrap_or_else(|| "next hops without a member".to_owned()))
@@ -137,7 +136,7 @@ impl Objects {
     /// None yet.
     pub(crate) fn new(ids: ObjectIds) -> Self {
         let (entries, exits, orphans) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { ids, entries, exits, orphans, last_id: 0 }
+        Self { ids, entries, exits, orphans, last_id: 0, rewrites: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -183,7 +182,7 @@ impl Objects {
         // The kernel may have deleted an object behind our back: look, and try once more.
         self.compare(kernel)?;
         let last = self.attempt(kernel, handle, wanted, Attempt::Last)?;
-        Ok(Defined { refused: last.refused, loss: last.loss.or(first.loss), compared: true })
+        Ok(Defined { refused: last.refused, compared: true })
     }
 
     fn attempt(
@@ -196,13 +195,14 @@ impl Objects {
         let old = self.entries.remove(&handle);
         let used = old.as_ref().is_some_and(|entry| entry.used);
         let old = old.map(|entry| entry.installed);
-        let mut step = Step { kernel, used, attempt, defined: Defined::default() };
+        let mut step = Step { kernel, used, attempt, defined: Defined::default(), rewrite: None };
         let installed = match wanted {
             NextHops::Forward(members) => self.forward(&mut step, ways(members), old)?,
             NextHops::Blackhole => self.drop_packets(&mut step, Target::Blackhole, old)?,
             NextHops::Unreachable => self.drop_packets(&mut step, Target::Unreachable, old)?,
         };
-        let defined = step.defined;
+        let Step { defined, rewrite, .. } = step;
+        self.rewrites.extend(rewrite.map(|fate| (handle, fate)));
         self.entries.insert(handle, Entry { wanted: wanted.clone(), installed, used });
         Ok(defined)
     }
@@ -226,11 +226,12 @@ impl Objects {
     /// Forgets all handles and takes stock of what the kernel has of ours.
     pub(crate) fn begin_sync(&mut self, kernel: &mut Requests) -> io::Result<()> {
         self.entries.clear();
+        self.rewrites.clear();
         self.compare(kernel)
     }
 
-    /// Deletes the groups that no handle has taken over, and the exits without a group.
-    pub(crate) fn end_sync(&mut self, kernel: &mut Requests) -> io::Result<()> {
+    /// Deletes the groups that no handle stands for, when there is no route by them any more, and the exits without a group.
+    pub(crate) fn tidy(&mut self, kernel: &mut Requests) -> io::Result<()> {
         let orphans: Vec<u32> = std::mem::take(&mut self.orphans).into_values().flatten().collect();
         delete_all(kernel, &orphans)?;
         self.compare(kernel)?;
@@ -266,11 +267,14 @@ impl Objects {
         let ways = |members: Vec<Member>| -> Ways {
             members.iter().filter_map(|member| Some((*exits.get(&member.id)?, member.extra_weight))).collect()
         };
-        for entry in self.entries.values_mut() {
+        for (handle, entry) in &mut self.entries {
             let Installed::Group(group) = &mut entry.installed else { continue };
             match groups.remove(&group.id) {
                 Some(members) => group.ways = ways(members),
-                None => entry.installed = Installed::Nothing("the kernel took the next hops away".into()),
+                None => {
+                    entry.installed = Installed::Nothing("the kernel took the next hops away".into());
+                    self.rewrites.push((*handle, Fate::Lost));
+                }
             }
         }
         self.orphans.clear();
@@ -286,16 +290,31 @@ impl Objects {
         self.exits.keys().any(|exit| exit.interface == interface)
     }
 
-    /// Tries again to install the handles of which the kernel does not have everything: the loss, if routes
-    /// have to be written again.
-    pub(crate) fn retry(&mut self, kernel: &mut Requests) -> io::Result<Option<String>> {
+    /// Tries again to install the handles of which the kernel does not have everything: how many have more than before.
+    pub(crate) fn retry(&mut self, kernel: &mut Requests) -> io::Result<u64> {
         let incomplete = self.entries.iter().filter(|(_, entry)| !entry.is_complete());
         let incomplete: Vec<_> = incomplete.map(|(handle, entry)| (*handle, entry.wanted.clone())).collect();
-        let mut loss = None;
+        let mut completed = 0;
         for (handle, wanted) in incomplete {
-            loss = self.attempt(kernel, handle, &wanted, Attempt::Last)?.loss.or(loss);
+            self.attempt(kernel, handle, &wanted, Attempt::Last)?;
+            completed += u64::from(self.entries.get(&handle).is_some_and(Entry::is_complete));
         }
-        Ok(loss)
+        Ok(completed)
+    }
+
+    /// The handles whose routes have to be written again since this was asked last.
+    pub(crate) fn take_rewrites(&mut self) -> Vec<(Handle, Fate)> {
+        std::mem::take(&mut self.rewrites)
+    }
+
+    /// Whether there are groups that no handle stands for.
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
+    }
+
+    /// Whether an object of this number is one of this table.
+    pub(crate) fn is_ours(&self, object: &Object) -> bool {
+        self.ids.contains(object)
     }
 
     fn count_groups(&mut self) {
@@ -321,13 +340,14 @@ impl Objects {
         old: Option<Installed>,
     ) -> io::Result<Installed> {
         let changed = !matches!(&old, Some(Installed::Drop(before)) if *before == target);
+        let rewritten = if matches!(old, Some(Installed::Nothing(_))) { Fate::Lost } else { Fate::Moved };
         match old {
             Some(Installed::Group(group)) if step.used => self.orphan(group),
             Some(Installed::Group(group)) => self.delete_group(step.kernel, group)?,
             Some(Installed::Nothing(_) | Installed::Drop(_)) | None => {}
         }
         if changed {
-            step.lose("next hops changed to a type of route that drops packets");
+            step.rewrite = Some(rewritten);
         }
         Ok(Installed::Drop(target))
     }
@@ -346,10 +366,15 @@ impl Objects {
             }
             (Some(Installed::Group(group)), true) => {
                 self.delete_group(step.kernel, group)?;
+                step.rewrite = Some(Fate::Lost);
                 Ok(step.nothing())
             }
-            (Some(Installed::Nothing(_) | Installed::Drop(_)), false) => {
-                step.lose("next hops that the kernel did not have are back");
+            (Some(Installed::Nothing(_)), false) => {
+                step.rewrite = Some(Fate::Lost);
+                self.create(step, ways, &members)
+            }
+            (Some(Installed::Drop(_)), false) => {
+                step.rewrite = Some(Fate::Moved);
                 self.create(step, ways, &members)
             }
             (None, false) => self.create(step, ways, &members),
@@ -376,7 +401,7 @@ impl Objects {
             }
             Err(refusal) if refusal.errno == Errno::NOENT => {
                 self.release(step.kernel, &group.ways)?;
-                step.lose("the kernel deleted next hops with their routes");
+                step.rewrite = Some(Fate::Lost);
                 self.create(step, ways, members)
             }
             Err(refusal) if step.attempt == Attempt::First => {
@@ -401,9 +426,12 @@ impl Objects {
         match installed {
             Installed::Group(_) if step.used => {
                 self.orphan(old);
-                step.lose("next hops that could not be changed in place");
+                step.rewrite = Some(Fate::Moved);
             }
-            _ => self.delete_group(step.kernel, old)?,
+            _ => {
+                self.delete_group(step.kernel, old)?;
+                step.rewrite = Some(Fate::Lost);
+            }
         }
         Ok(installed)
     }
@@ -581,14 +609,14 @@ mod tests {
     #[test]
     fn tables_have_numbers_of_their_own_and_no_other_program_has_them() {
         let tables = [1, 100, 1000, 32_767, 1 << 15, u32::MAX];
-        let mut firsts = tables.map(|table| ObjectIds::of_vrf(TableId(table)).first).to_vec();
-        firsts.push(ObjectIds::ROUTER.first);
+        let mut firsts = tables.map(|table| ObjectIds::of(TableId(table)).first).to_vec();
+        firsts.push(ObjectIds::of(TableId::MAIN).first);
         firsts.sort_unstable();
         // 32767 and the last one have the same rest.
         firsts.dedup();
         assert_eq!(firsts.len(), tables.len());
-        assert!(ObjectIds::of_vrf(TableId(0)).first > ObjectIds::ROUTER.last);
-        let last = ObjectIds::of_vrf(TableId(32_767));
+        assert!(ObjectIds::of(TableId(0)).first > ObjectIds::MAIN.last);
+        let last = ObjectIds::of(TableId(32_767));
         assert_eq!((last.last, last.count()), (u32::MAX, 65_536));
         assert_eq!(
             (last.after(0), last.after(u32::MAX), last.after(last.first)),

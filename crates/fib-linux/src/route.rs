@@ -13,14 +13,14 @@ use crate::message::{
 /// Free in iproute2's `rt_protos` and in the kernel's list.
 pub const PROTOCOL: u8 = 75;
 
-/// The kernel's metric of our routes. It is part of a route's identity in the kernel, so it is the same for
-/// all: a change of a protocol's metric must not leave two routes. Not 0, so that a route of
-/// the operator to the same prefix wins and is left alone.
-pub const PRIORITY: u32 = 20;
+/// The kernel's metric of our routes, unless another one is configured. It is part of a route's identity in the kernel, so
+/// it is the same for all: a change of a protocol's metric must not leave two routes. Not 0, so that a route of the operator
+/// to the same prefix wins and is left alone.
+pub const METRIC: u32 = 20;
 
 const DST: u16 = 1;
-const PRIORITY_ATTRIBUTE: u16 = 6;
-const TABLE: u16 = 15;
+pub(crate) const PRIORITY: u16 = 6;
+pub(crate) const TABLE: u16 = 15;
 const NH_ID: u16 = 30;
 
 const RTN_UNICAST: u8 = 1;
@@ -44,44 +44,45 @@ pub(crate) enum Target {
     Foreign,
 }
 
-/// What is expected to be in the table before a write. If it is not so, the kernel refuses and nothing has
-/// changed: that is how routes are counted without remembering them.
+/// How a route is written. Where the table is not as was expected the kernel refuses, and nothing has changed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Expect {
-    Absent,
-    Present,
+pub(crate) enum Mode {
+    /// There is no route of this prefix and metric, whoever has made it.
+    Create,
+    /// There is one, which is replaced.
+    Replace,
 }
 
-impl Expect {
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Absent => Self::Present,
-            Self::Present => Self::Absent,
-        }
-    }
+/// What makes a route one of ours, beside [`PROTOCOL`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Ownership {
+    /// Our table. Routes in other tables are not seen, whoever has made them.
+    pub table: TableId,
+    /// Our metric, never 0.
+    pub metric: u32,
 }
 
-/// A route of ours as dumped.
+/// A route as the kernel tells of it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     pub(crate) table: TableId,
+    pub(crate) protocol: u8,
     pub(crate) prefix: Prefix,
     pub(crate) priority: u32,
     pub(crate) target: Target,
 }
 
-/// Writes a route: creates it where it is expected to be absent, otherwise replaces it.
+/// Writes a route of ours.
 pub(crate) fn write(
     batch: &mut Batch,
     sequence: u32,
-    table: TableId,
+    ours: Ownership,
     prefix: Prefix,
-    target: Target,
-    expect: Expect,
+    (target, mode): (Target, Mode),
 ) {
-    let flags = match expect {
-        Expect::Absent => flag::CREATE | flag::EXCLUSIVE,
-        Expect::Present => flag::REPLACE,
+    let flags = match mode {
+        Mode::Create => flag::CREATE | flag::EXCLUSIVE,
+        Mode::Replace => flag::REPLACE,
     };
     let kind = match target {
         Target::Group(_) | Target::Foreign => RTN_UNICAST,
@@ -89,22 +90,23 @@ pub(crate) fn write(
         Target::Unreachable => RTN_UNREACHABLE,
     };
     batch.message(kind::NEW_ROUTE, flags, sequence, |body| {
-        identity(body, table, prefix, PRIORITY, RT_SCOPE_UNIVERSE, kind);
+        identity(body, ours, prefix, RT_SCOPE_UNIVERSE, kind);
         if let Target::Group(id) = target {
             body.attribute_u32(NH_ID, id);
         }
     });
 }
 
-/// Deletes a route of ours.
-pub(crate) fn delete(batch: &mut Batch, sequence: u32, table: TableId, prefix: Prefix, priority: u32) {
+/// Deletes a route of ours, if there is one: the request names our protocol, so the kernel deletes no other.
+pub(crate) fn delete(batch: &mut Batch, sequence: u32, ours: Ownership, prefix: Prefix) {
     batch.message(kind::DEL_ROUTE, 0, sequence, |body| {
-        identity(body, table, prefix, priority, RT_SCOPE_NOWHERE, 0);
+        identity(body, ours, prefix, RT_SCOPE_NOWHERE, 0);
     });
 }
 
-fn identity(body: &mut Body<'_>, table: TableId, prefix: Prefix, priority: u32, scope: u8, kind: u8) {
+fn identity(body: &mut Body<'_>, ours: Ownership, prefix: Prefix, scope: u8, kind: u8) {
     // `struct rtmsg`: family, destination length, source length, tos, table, protocol, scope, type, flags.
+    let Ownership { table, metric } = ours;
     let short_table = u8::try_from(table.0).unwrap_or(0);
     let family = family(prefix.afi());
     body.header(&[family, prefix.length(), 0, 0, short_table, PROTOCOL, scope, kind, 0, 0, 0, 0]);
@@ -113,7 +115,7 @@ fn identity(body: &mut Body<'_>, table: TableId, prefix: Prefix, priority: u32, 
         IpAddr::V6(address) => body.attribute(DST, &address.octets()),
     }
     body.attribute_u32(TABLE, table.0);
-    body.attribute_u32(PRIORITY_ATTRIBUTE, priority);
+    body.attribute_u32(PRIORITY, metric);
 }
 
 fn family(afi: Afi) -> u8 {
@@ -132,8 +134,14 @@ pub(crate) fn dump_header(afi: Afi, table: TableId) -> [u8; HEADER + 8] {
 
 /// Reads an answer to `RTM_GETROUTE`; `None` for routes that are not ours.
 pub(crate) fn parse(message: Message<'_>) -> Option<Route> {
-    let body = message.body;
-    if message.kind != kind::NEW_ROUTE || u8_at(body, 5) != PROTOCOL {
+    let is_ours = message.kind == kind::NEW_ROUTE && u8_at(message.body, 5) == PROTOCOL;
+    is_ours.then(|| read(message.body)).flatten()
+}
+
+/// Reads the body of an `RTM_NEWROUTE` or `RTM_DELROUTE`; `None` for what is nowhere in the way of ours: routes for some
+/// sources or types of service only.
+pub(crate) fn read(body: &[u8]) -> Option<Route> {
+    if u8_at(body, 2) != 0 || u8_at(body, 3) != 0 {
         return None;
     }
     let mut network = default_address(u8_at(body, 0))?;
@@ -141,7 +149,7 @@ pub(crate) fn parse(message: Message<'_>) -> Option<Route> {
     for (kind, value) in attributes(body, HEADER) {
         match kind {
             DST => network = address(value)?,
-            PRIORITY_ATTRIBUTE => priority = u32_at(value, 0),
+            PRIORITY => priority = u32_at(value, 0),
             TABLE => table = u32_at(value, 0),
             NH_ID => nexthop = Some(u32_at(value, 0)),
             _ => {}
@@ -154,7 +162,7 @@ pub(crate) fn parse(message: Message<'_>) -> Option<Route> {
         _ => Target::Foreign,
     };
     let prefix = Prefix::new(network, u8_at(body, 1))?;
-    Some(Route { table: TableId(table), prefix, priority, target })
+    Some(Route { table: TableId(table), protocol: u8_at(body, 5), prefix, priority, target })
 }
 
 /// A default route has no destination attribute.
@@ -175,6 +183,8 @@ mod tests {
         text.parse().expect("prefix")
     }
 
+    const MAIN: Ownership = Ownership { table: TableId::MAIN, metric: METRIC };
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -183,8 +193,9 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn a_route_and_its_deletion_in_octets() {
         let mut batch = Batch::new();
-        write(&mut batch, 1, TableId::MAIN, prefix("203.0.113.0/24"), Target::Group(258), Expect::Absent);
-        delete(&mut batch, 2, TableId(1000), prefix("2001:db8::/32"), PRIORITY);
+        write(&mut batch, 1, MAIN, prefix("203.0.113.0/24"), (Target::Group(258), Mode::Create));
+        let other = Ownership { table: TableId(1000), metric: 20 };
+        delete(&mut batch, 2, other, prefix("2001:db8::/32"));
         let expected = concat!(
             "3c000000",
             "1800",
@@ -245,9 +256,11 @@ mod tests {
             for text in ["0.0.0.0/0", "10.0.0.0/8", "::/0", "2001:db8::1/128"] {
                 for table in [TableId::MAIN, TableId(100_000)] {
                     let mut batch = Batch::new();
-                    write(&mut batch, 1, table, prefix(text), target, Expect::Present);
+                    let ours = Ownership { table, metric: 7 };
+                    write(&mut batch, 1, ours, prefix(text), (target, Mode::Replace));
                     let route = messages(batch.bytes()).find_map(parse);
-                    let expected = Route { table, prefix: prefix(text), priority: PRIORITY, target };
+                    let prefix = prefix(text);
+                    let expected = Route { table, protocol: PROTOCOL, prefix, priority: 7, target };
                     assert_eq!(route, Some(expected));
                 }
             }
@@ -257,7 +270,7 @@ mod tests {
     #[test]
     fn routes_of_others_are_not_seen() {
         let mut batch = Batch::new();
-        write(&mut batch, 1, TableId::MAIN, prefix("10.0.0.0/8"), Target::Blackhole, Expect::Absent);
+        write(&mut batch, 1, MAIN, prefix("10.0.0.0/8"), (Target::Blackhole, Mode::Create));
         let mut bytes = batch.bytes().to_vec();
         bytes[crate::message::HEADER + 5] = 11;
         assert_eq!(messages(&bytes).find_map(parse), None);

@@ -1,8 +1,13 @@
 //! Sockets to the kernel's routing tables.
 
 use std::{
+    hash::{BuildHasher, RandomState},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use rustix::{
@@ -24,14 +29,41 @@ pub fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
 }
 
+/// Of a port: the part that all sockets of this process have, and nobody else's. The kernel tells in each notice from whose
+/// port the change was asked for, so a filter knows ours by this part.
+pub(crate) const PORTS_MASK: u32 = !0xfff;
+
+/// The common part. Numbers of processes, which the kernel takes for ports, end far below, and those that it chooses when a
+/// process has several sockets begin above.
+static PORTS: LazyLock<u32> =
+    LazyLock::new(|| 1 << 30 | (RandomState::new().hash_one(0_u8) as u32 & (PORTS_MASK >> 2)));
+
+/// The next port's own part.
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
+
+/// The part of their ports that all sockets of this process have.
+pub(crate) fn ports() -> u32 {
+    *PORTS
+}
+
+fn bind(socket: &OwnedFd) -> io::Result<()> {
+    for _ in 0..=!PORTS_MASK {
+        let own = NEXT_PORT.fetch_add(1, Ordering::Relaxed) & !PORTS_MASK;
+        match rustix::net::bind(socket, &SocketAddrNetlink::new(ports() | own, 0)) {
+            Err(Errno::ADDRINUSE) => {}
+            result => return Ok(result?),
+        }
+    }
+    Err(Errno::ADDRINUSE.into())
+}
+
 /// A socket that talks with the kernel and with nobody else.
 pub(crate) struct Socket(OwnedFd);
 
 impl Socket {
     /// Gives it a port of its own, and room for so many octets that nobody has read yet.
     pub(crate) fn new(socket: OwnedFd, receive_buffer: usize) -> io::Result<Self> {
-        let kernel_chooses = SocketAddrNetlink::new(0, 0);
-        rustix::net::bind(&socket, &kernel_chooses)?;
+        bind(&socket)?;
         let kernel = SocketAddrNetlink::new(0, 0);
         rustix::net::connect(&socket, &kernel)?;
         set_receive_buffer(&socket, receive_buffer)?;

@@ -2,13 +2,12 @@
 
 use std::{collections::HashMap, io};
 
-use holdfast_fib::TableId;
 use holdfast_types::{Afi, Ipv4Prefix, Ipv6Prefix, Prefix};
 
 use crate::{
     message::kind,
     request::{Dumped, Requests},
-    route::{self, PRIORITY, Route, Target},
+    route::{self, Ownership, Route, Target},
 };
 
 /// How often a family is dumped anew when its table changed meanwhile. What a dump has missed then is
@@ -17,8 +16,9 @@ const ATTEMPTS: u32 = 4;
 
 /// Routes of ours found in the kernel that the sync has not named yet: the only time that routes are held
 /// here. About 35 octets for an IPv4 route.
-#[derive(Default)]
 pub(crate) struct Leftover {
+    /// Our metric.
+    metric: u32,
     ipv4: HashMap<Ipv4Prefix, Target>,
     ipv6: HashMap<Ipv6Prefix, Target>,
     /// With another metric than ours, from another version of this program.
@@ -26,8 +26,13 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
+    /// None yet; routes of ours with another metric are strays.
+    pub(crate) fn new(metric: u32) -> Self {
+        Self { metric, ipv4: HashMap::new(), ipv6: HashMap::new(), strays: Vec::new() }
+    }
+
     fn insert(&mut self, route: Route) {
-        if route.priority != PRIORITY {
+        if route.priority != self.metric {
             self.strays.push((route.prefix, route.priority));
             return;
         }
@@ -48,9 +53,10 @@ impl Leftover {
     /// Takes up to `most` routes out, as (prefix, metric).
     pub(crate) fn take_some(&mut self, most: usize) -> Vec<(Prefix, u32)> {
         let mut some = self.strays.split_off(self.strays.len().saturating_sub(most));
-        let ipv4 = self.ipv4.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V4(prefix), PRIORITY));
+        let metric = self.metric;
+        let ipv4 = self.ipv4.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V4(prefix), metric));
         some.extend(ipv4.take(most - some.len()));
-        let ipv6 = self.ipv6.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V6(prefix), PRIORITY));
+        let ipv6 = self.ipv6.extract_if(|_, _| true).map(|(prefix, _)| (Prefix::V6(prefix), metric));
         some.extend(ipv6.take(most - some.len()));
         some
     }
@@ -71,16 +77,26 @@ impl Leftover {
 /// Reads the routes of ours in one table from the kernel in slices, on a socket of its own.
 pub(crate) struct RouteDump {
     requests: Requests,
-    table: TableId,
+    ours: Ownership,
     afi: Afi,
     attempts: u32,
     interrupted: bool,
 }
 
+/// What a part of a dump was.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// There is more of the family.
+    More,
+    /// The last part of a family. Interrupted: the table changed meanwhile, and routes that were there all the time may be
+    /// missing.
+    Last { interrupted: bool },
+}
+
 impl RouteDump {
-    /// Of this table; nothing is read yet.
-    pub(crate) fn new(requests: Requests, table: TableId) -> Self {
-        Self { requests, table, afi: Afi::IPV4, attempts: 0, interrupted: false }
+    /// Of ours; nothing is read yet.
+    pub(crate) fn new(requests: Requests, ours: Ownership) -> Self {
+        Self { requests, ours, afi: Afi::IPV4, attempts: 0, interrupted: false }
     }
 
     /// Reads from the beginning from now on.
@@ -89,26 +105,39 @@ impl RouteDump {
         self.begin_family(Afi::IPV4)
     }
 
-    fn begin_family(&mut self, afi: Afi) -> io::Result<()> {
+    /// Reads the routes of this family from now on.
+    pub(crate) fn begin_family(&mut self, afi: Afi) -> io::Result<()> {
         (self.afi, self.interrupted) = (afi, false);
-        self.requests.dump(kind::GET_ROUTE, &route::dump_header(afi, self.table))
+        self.requests.dump(kind::GET_ROUTE, &route::dump_header(afi, self.ours.table))
+    }
+
+    /// Reads a part, about 500 routes.
+    pub(crate) fn read(&mut self, mut each: impl FnMut(Route)) -> io::Result<Part> {
+        let table = self.ours.table;
+        let dumped = self.requests.dumped(|message| {
+            route::parse(message).filter(|route| route.table == table).into_iter().for_each(&mut each);
+        })?;
+        let interrupted = matches!(dumped, Dumped::Interrupted | Dumped::DoneInterrupted);
+        self.interrupted |= interrupted;
+        Ok(match dumped {
+            Dumped::More | Dumped::Interrupted => Part::More,
+            Dumped::Done | Dumped::DoneInterrupted => Part::Last { interrupted: self.interrupted },
+        })
     }
 
     /// Reads about `budget` routes, at least one part; whether there is more.
     pub(crate) fn work(&mut self, leftover: &mut Leftover, budget: usize) -> io::Result<bool> {
         let mut seen = 0;
         while seen < budget.max(1) {
-            let dumped = self.requests.dumped(|message| {
+            let part = self.read(|route| {
                 seen += 1;
-                if let Some(route) = route::parse(message).filter(|route| route.table == self.table) {
-                    leftover.insert(route);
-                }
+                leftover.insert(route);
             })?;
-            match dumped {
-                Dumped::More => {}
-                Dumped::Interrupted => self.interrupted = true,
-                Dumped::Done if !self.interrupted => return self.next_family(),
-                Dumped::Done | Dumped::DoneInterrupted => return self.again(leftover),
+            match part {
+                // A part may be of routes in other tables only.
+                Part::More => seen += 1,
+                Part::Last { interrupted: false } => return self.next_family(),
+                Part::Last { interrupted: true } => return self.again(leftover),
             }
         }
         Ok(true)
@@ -136,18 +165,21 @@ impl RouteDump {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_fib::TableId;
+
     use super::*;
+    use crate::route::{METRIC, PROTOCOL};
 
     fn route(text: &str, priority: u32) -> Route {
         let prefix = text.parse().expect("prefix");
-        Route { table: TableId::MAIN, prefix, priority, target: Target::Group(1) }
+        Route { table: TableId::MAIN, protocol: PROTOCOL, prefix, priority, target: Target::Group(1) }
     }
 
     #[test]
     fn what_is_taken_is_not_left_over() {
-        let mut leftover = Leftover::default();
+        let mut leftover = Leftover::new(METRIC);
         for text in ["10.0.0.0/8", "11.0.0.0/8", "2001:db8::/32"] {
-            leftover.insert(route(text, PRIORITY));
+            leftover.insert(route(text, METRIC));
         }
         let ten = "10.0.0.0/8".parse().expect("prefix");
         assert_eq!(leftover.take(ten), Some(Target::Group(1)));
@@ -157,10 +189,10 @@ mod tests {
 
     #[test]
     fn everything_comes_out_in_portions_once() {
-        let mut leftover = Leftover::default();
+        let mut leftover = Leftover::new(METRIC);
         for third in 0..100 {
-            leftover.insert(route(&format!("10.0.{third}.0/24"), PRIORITY));
-            leftover.insert(route(&format!("2001:db8:{third}::/48"), PRIORITY + third % 2));
+            leftover.insert(route(&format!("10.0.{third}.0/24"), METRIC));
+            leftover.insert(route(&format!("2001:db8:{third}::/48"), METRIC + third % 2));
         }
         let mut all = Vec::new();
         while leftover.len() > 0 {

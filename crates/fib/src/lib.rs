@@ -15,9 +15,9 @@ mod report;
 pub use memory::MemoryFib;
 pub use none::NoneFib;
 pub use refused::{REFUSED_KEPT, Refused};
-pub use report::{Counters, ERRORS_KEPT, Report, RouteError};
+pub use report::{Counters, ERRORS_KEPT, Interference, Repairs, Report, RouteError};
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, os::fd::BorrowedFd, time::Instant};
 
 use holdfast_types::Prefix;
 
@@ -132,7 +132,7 @@ pub trait Fib {
     /// When the backend as a whole fails.
     fn sync_end(&mut self) -> Result<(), FibError>;
 
-    /// Goes on with a sync for a slice of about `budget` routes; whether there is more to do.
+    /// Goes on with a sync, repairs and a comparison for a slice of about `budget` routes; whether there is more to do.
     ///
     /// # Errors
     /// When the backend as a whole fails.
@@ -149,6 +149,48 @@ pub trait Fib {
     /// # Errors
     /// When the backend as a whole fails.
     fn interfaces_unknown(&mut self) -> Result<(), FibError>;
+
+    /// Readable when another program may have changed something of ours: [`Fib::hear`] reads of it.
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Reads what other programs have done, never waits; whether there may be more. What follows from it is done by
+    /// [`Fib::work`].
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn hear(&mut self, _now: Instant) -> Result<bool, FibError> {
+        Ok(false)
+    }
+
+    /// When [`Fib::hear`] is to be called even if nothing is readable.
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether [`Fib::work`] has something to do.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// Begins to compare the whole table with that of the forwarding plane, unless a sync or a comparison is under way.
+    ///
+    /// # Errors
+    /// When the backend as a whole fails.
+    fn compare_begin(&mut self) -> Result<(), FibError> {
+        Ok(())
+    }
+
+    /// Whether a comparison is under way.
+    fn is_comparing(&self) -> bool {
+        false
+    }
+
+    /// Whether a comparison is needed before the next one is due, once.
+    fn take_is_doubtful(&mut self) -> bool {
+        false
+    }
 
     /// Why the forwarding plane may have lost routes that were applied, once; a sync brings them back.
     fn take_loss(&mut self) -> Option<String>;

@@ -26,6 +26,36 @@ pub struct Counters {
     pub errors: u64,
 }
 
+/// Totals of what other programs did to routes and next hops of ours, and of what followed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Repairs {
+    /// Routes that another program removed.
+    pub removed: u64,
+    /// Routes that another program replaced by its own.
+    pub replaced: u64,
+    /// Sets of next hops that another program removed or changed, or that the forwarding plane dropped by itself.
+    pub next_hops: u64,
+    /// Routes that a comparison did not find.
+    pub unseen: u64,
+    /// Routes that were made in our name and that nobody wanted.
+    pub strays: u64,
+    /// Pauses that began because other programs removed or replaced the same route again and again.
+    pub pauses: u64,
+    /// Times that there was no room for what other programs did.
+    pub overruns: u64,
+    /// Comparisons of the whole table that have ended.
+    pub comparisons: u64,
+}
+
+/// What another program did last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interference {
+    /// The port of its netlink socket: as a rule the number of the process.
+    pub port: u32,
+    /// The route, or the next hops.
+    pub what: String,
+}
+
 /// A route or next hop that was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteError {
@@ -42,6 +72,12 @@ pub struct Report {
     pub counters: Counters,
     /// What is refused now.
     pub refused: Refused,
+    /// Totals of repairs.
+    pub repairs: Repairs,
+    /// What another program did last to a route or next hops of ours.
+    pub interference: Option<Interference>,
+    /// The route of the last pause.
+    pub contested: Option<Prefix>,
     last_errors: VecDeque<RouteError>,
 }
 

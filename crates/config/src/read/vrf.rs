@@ -13,7 +13,7 @@ const RESERVED: std::ops::RangeInclusive<u32> = 253..=255;
 /// Longest name: IFNAMSIZ without the final zero, for the device is called the same unless it is said.
 const LONGEST: usize = 15;
 /// The kernel has one set of next hops for all tables; the fea numbers those of a table by its rest by this
-/// (`ObjectIds::VRF_TABLES` of fib-linux).
+/// (`ObjectIds::TABLES` of fib-linux).
 const TABLES_APART: u32 = 1 << 15;
 /// NAME_MAX.
 const LONGEST_NETNS: usize = 255;

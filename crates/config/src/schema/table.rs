@@ -16,6 +16,7 @@ keys! {
     pub struct Fea {
         "backend" backend: Backend = OneOf::<Backend>(PhantomData), Reload, "`\"linux\"`: the kernel's tables; `\"none\"`: routes are selected and announced, and nothing is installed";
         "keep-routes" keep_routes: bool = Flag(false), Reload, "a router that stops leaves its routes in the kernel";
+        "metric" metric: u32 = number!(1..=4294967295, 20), Reload, "the kernel's metric of the routes of all tables; a route of another program with a lower one precedes ours";
         "table" table: u32 = number!(1..=4294967295, 254), Reload, "number of the kernel's routing table; 254 is main";
     }
 }

@@ -4,7 +4,7 @@ use holdfast_fib::{Fib, NextHops};
 use holdfast_fib_linux::LinuxFib;
 
 use crate::tests::kernel::{
-    add, define, errors, finish, in_a_namespace, index, ip, kernel_routes, main_table, via,
+    add, define, errors, in_a_namespace, index, ip, kernel_routes, main_table, via, work,
 };
 
 /// Two routes, one through eth0 only, one through both interfaces.
@@ -21,32 +21,29 @@ fn tell(fib: &mut LinuxFib, interface: &str, usable: bool) {
     fib.interface_changed(index(interface), usable).expect("netlink works");
 }
 
+/// The kernel has both, through both interfaces.
+fn are_both_there() {
+    let routes = kernel_routes("-4", 254);
+    assert_eq!(routes.len(), 2, "{routes:?}");
+    assert_eq!(routes[0], "20.0.1.0/24 via 10.0.0.2 dev eth0");
+    assert!(routes[1].contains("nexthop via 10.0.0.2"), "{routes:?}");
+}
+
 #[test]
-fn an_interface_that_flaps_leads_to_a_sync_and_the_other_members_stay() {
+fn an_interface_that_flaps_takes_its_routes_along_and_brings_them_back() {
     in_a_namespace(|| {
         let mut fib = two_routes();
         ip("link set eth0 down");
         assert_eq!(kernel_routes("-4", 254), ["20.0.2.0/24 via 10.1.0.2 dev eth1"], "the kernel's doing");
         tell(&mut fib, "eth0", false);
-        assert_eq!(fib.take_loss(), None, "no use in a sync while it is down");
+        work(&mut fib);
+        assert_eq!(fib.report().counters.routes, 1);
         ip("link set eth0 up");
         tell(&mut fib, "eth0", true);
-        assert!(fib.take_loss().is_some());
-        assert!(kernel_routes("-4", 254)[0].contains("nexthop via 10.0.0.2"), "the group is whole again");
-        resync(&mut fib);
-        assert_eq!(kernel_routes("-4", 254).len(), 2);
-        let counters = fib.report().counters;
-        assert_eq!((counters.routes, counters.kept), (2, 1));
+        work(&mut fib);
+        are_both_there();
+        assert_eq!((fib.take_loss(), fib.report().counters.routes), (None, 2));
     });
-}
-
-fn resync(fib: &mut LinuxFib) {
-    fib.sync_begin().expect("netlink works");
-    define(fib, 1, &[via("10.0.0.2", "eth0")]);
-    define(fib, 2, &[via("10.0.0.2", "eth0"), via("10.1.0.2", "eth1")]);
-    add(fib, "20.0.1.0/24", 1);
-    add(fib, "20.0.2.0/24", 2);
-    finish(fib);
 }
 
 #[test]
@@ -58,22 +55,34 @@ fn a_lost_carrier_is_the_same_as_down() {
         assert_eq!(kernel_routes("-4", 254).len(), 1);
         ip("link set peer0 up");
         tell(&mut fib, "eth0", true);
-        assert!(fib.take_loss().is_some());
+        work(&mut fib);
+        are_both_there();
     });
 }
 
 #[test]
-fn a_handle_that_moves_elsewhere_after_the_loss_asks_for_its_routes() {
+fn an_interface_that_was_back_before_anybody_heard_of_it_is_no_different() {
+    in_a_namespace(|| {
+        let mut fib = two_routes();
+        ip("link set eth0 down");
+        ip("link set eth0 up");
+        tell(&mut fib, "eth0", true);
+        work(&mut fib);
+        are_both_there();
+    });
+}
+
+#[test]
+fn a_handle_that_moves_elsewhere_after_the_loss_has_its_routes_written_again() {
     in_a_namespace(|| {
         let mut fib = two_routes();
         ip("link set eth0 down");
         // The feeder may hear of it before we do.
         define(&mut fib, 1, &[via("10.1.0.2", "eth1")]);
-        assert!(fib.take_loss().is_some());
+        work(&mut fib);
         define(&mut fib, 2, &[via("10.1.0.2", "eth1")]);
-        assert_eq!(fib.take_loss(), None, "the kernel kept that route");
+        assert!(!fib.has_work(), "the kernel kept that route");
         tell(&mut fib, "eth0", false);
-        add(&mut fib, "20.0.1.0/24", 1);
         assert_eq!(
             kernel_routes("-4", 254),
             ["20.0.1.0/24 via 10.1.0.2 dev eth1", "20.0.2.0/24 via 10.1.0.2 dev eth1"]
@@ -82,7 +91,7 @@ fn a_handle_that_moves_elsewhere_after_the_loss_asks_for_its_routes() {
 }
 
 #[test]
-fn routes_whose_handle_is_withdrawn_are_no_loss() {
+fn routes_whose_handle_is_withdrawn_do_not_come_back() {
     in_a_namespace(|| {
         let mut fib = two_routes();
         ip("link set eth0 down");
@@ -92,7 +101,8 @@ fn routes_whose_handle_is_withdrawn_are_no_loss() {
         define(&mut fib, 2, &[via("10.1.0.2", "eth1")]);
         ip("link set eth0 up");
         tell(&mut fib, "eth0", true);
-        assert_eq!(fib.take_loss(), None);
+        work(&mut fib);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.2.0/24 via 10.1.0.2 dev eth1"]);
         assert_eq!(errors(&fib), [""; 0]);
     });
 }
@@ -105,23 +115,11 @@ fn next_hops_refused_while_an_interface_is_down_come_when_it_is_up() {
         define(&mut fib, 1, &[via("10.0.0.2", "eth0")]);
         add(&mut fib, "20.0.1.0/24", 1);
         assert_eq!(fib.report().counters.errors, 2, "{:?}", errors(&fib));
+        assert_eq!(fib.report().counters.routes, 0);
         ip("link set eth0 up");
         tell(&mut fib, "eth0", true);
-        assert!(fib.take_loss().is_some(), "the route was refused");
-        add(&mut fib, "20.0.1.0/24", 1);
-        assert_eq!(kernel_routes("-4", 254).len(), 1);
-    });
-}
-
-#[test]
-fn objects_flushed_by_hand_are_noticed_at_the_next_write() {
-    in_a_namespace(|| {
-        let mut fib = two_routes();
-        ip("nexthop flush");
-        add(&mut fib, "20.0.3.0/24", 1);
-        assert!(fib.take_loss().is_some());
-        add(&mut fib, "20.0.3.0/24", 1);
-        assert_eq!(kernel_routes("-4", 254).len(), 1);
+        work(&mut fib);
+        assert_eq!(kernel_routes("-4", 254), ["20.0.1.0/24 via 10.0.0.2 dev eth0"]);
     });
 }
 
@@ -134,6 +132,7 @@ fn an_interface_that_is_deleted_takes_only_its_own_along() {
         fib.interface_changed(eth0, false).expect("netlink works");
         assert_eq!(kernel_routes("-4", 254), ["20.0.2.0/24 via 10.1.0.2 dev eth1"]);
         fib.define(holdfast_fib::Handle(1), &NextHops::Blackhole).expect("netlink works");
-        assert!(fib.take_loss().is_some());
+        work(&mut fib);
+        assert_eq!(kernel_routes("-4", 254)[1], "blackhole 20.0.1.0/24");
     });
 }

@@ -3,6 +3,7 @@
 mod interfaces;
 mod loss;
 mod next_hops;
+mod others;
 mod routes;
 mod sync;
 
@@ -11,11 +12,11 @@ use std::{
     process::{Command, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
-use holdfast_fib_linux::{LinuxFib, ObjectIds};
+use holdfast_fib_linux::{LinuxFib, METRIC, Ownership};
 
 /// Runs a story in a namespace of its own:
 ///
@@ -41,13 +42,17 @@ fn in_a_namespace(story: impl FnOnce() + Send + 'static) {
 
 /// The backend as the router has it.
 fn main_table() -> LinuxFib {
-    LinuxFib::open(TableId::MAIN, ObjectIds::ROUTER).expect("netlink")
+    LinuxFib::open(ours(TableId::MAIN)).expect("netlink")
 }
 
 /// The backend of a VRF.
 fn vrf_table(number: u32) -> LinuxFib {
-    let table = TableId(number);
-    LinuxFib::open(table, ObjectIds::of_vrf(table)).expect("netlink")
+    LinuxFib::open(ours(TableId(number))).expect("netlink")
+}
+
+/// With the metric that routes have unless another one is configured.
+fn ours(table: TableId) -> Ownership {
+    Ownership { table, metric: METRIC }
 }
 
 /// Runs `ip ARGUMENTS` and returns what it prints.
@@ -118,7 +123,22 @@ fn delete(fib: &mut LinuxFib, prefix: &str) {
 /// Ends a sync and does all of its work.
 fn finish(fib: &mut LinuxFib) {
     fib.sync_end().expect("netlink works");
+    work(fib);
+}
+
+/// Does what there is to do.
+fn work(fib: &mut LinuxFib) {
     while fib.work(1000).expect("netlink works") {}
+}
+
+/// Reads what other programs have done, and does what follows.
+fn hear(fib: &mut LinuxFib) {
+    hear_at(fib, Instant::now());
+}
+
+fn hear_at(fib: &mut LinuxFib, now: Instant) {
+    while fib.hear(now).expect("netlink works") {}
+    work(fib);
 }
 
 fn errors(fib: &LinuxFib) -> Vec<String> {

@@ -104,6 +104,7 @@ listen = "127.0.0.1:29184"
 [fea]
 backend = "none"
 keep-routes = true
+metric = 21
 table = 99
 [rib]
 stale-time = 100
