@@ -9,6 +9,7 @@ use std::{
 
 use holdfast_api::{
     fea::v1::{Configuration, RouteError, Status},
+    keeper::v1::KeeperClient,
     routes::v1::RouteBatch,
 };
 use holdfast_fib::{Fib, FibError, Handle, Interference, NextHops, Refused, Repairs, TableId};
@@ -32,6 +33,7 @@ use tracing::{Instrument, Span, error, info, warn};
 use crate::{
     addresses::Addresses,
     batch,
+    claiming::{self, Claimed},
     interfaces::{Interfaces, Part},
     keeping, kernel,
     metrics::Applying,
@@ -51,6 +53,12 @@ pub struct Engine {
     /// Held while the backend is brought.
     settling: Mutex<()>,
     pub(crate) backend: RefCell<Option<Backend>>,
+    /// The table of the backend, which no other router has.
+    pub(crate) claimed: RefCell<Option<Claimed>>,
+    /// Who has it, if it is another router.
+    claimed_by: RefCell<String>,
+    keeper: KeeperClient,
+    vrf: Option<Rc<str>>,
     /// Readable when other programs have done something that concerns the backend.
     pub(crate) watched: RefCell<Option<Rc<UnixDatagram>>>,
     /// Rings when the backend may have work to do, or is another one.
@@ -85,6 +93,8 @@ pub struct Engine {
 struct Wanted {
     backend: String,
     ours: Ownership,
+    /// Its directory; empty: the router shares none.
+    lease: String,
 }
 
 pub(crate) struct Backend {
@@ -118,6 +128,10 @@ impl Engine {
             wanted: RefCell::new(None),
             settling: Mutex::new(()),
             backend: RefCell::new(None),
+            claimed: RefCell::default(),
+            claimed_by: RefCell::default(),
+            keeper: boot.keeper.clone(),
+            vrf: boot.vrf.clone(),
             watched: RefCell::default(),
             stirred: Notify::new(),
             compared: watch::Sender::default(),
@@ -148,10 +162,19 @@ impl Engine {
     /// asked for all of them again. The same configuration again changes nothing. In a namespace that is not there, or at
     /// a device with another table, the backend comes later ([`Engine::settle`]).
     pub(crate) async fn configure(&self, wanted: &Configuration) -> Result<(), XrlError> {
-        self.wanted.replace(Some(Wanted { backend: wanted.backend.clone(), ours: ours(wanted) }));
+        self.wanted.replace(Some(Wanted {
+            backend: wanted.backend.clone(),
+            ours: ours(wanted),
+            lease: wanted.lease.clone(),
+        }));
         match self.settle().await {
             Err(error) if error.kind() == ErrorKind::FailedPrecondition => {
-                self.span.in_scope(|| warn!(event = "vrf-waits", "not yet: {error}"));
+                let is_taken = !self.claimed_by.borrow().is_empty();
+                self.span.in_scope(|| match is_taken {
+                    true => warn!(event = "table-taken", "nothing is installed: {error}"),
+                    false => warn!(event = "vrf-waits", "not yet: {error}"),
+                });
+                self.stirred.notify_one();
                 Ok(())
             }
             result => result,
@@ -172,12 +195,13 @@ impl Engine {
 
     /// Not by two at a time.
     async fn bring(&self) -> Result<(), XrlError> {
-        let Some(Wanted { backend, ours }) = self.wanted.borrow().clone() else { return Ok(()) };
+        let Some(Wanted { backend, ours, lease }) = self.wanted.borrow().clone() else { return Ok(()) };
         let now = self.backend.borrow().as_ref().map(|backend| (backend.fib.name(), backend.ours));
         if now == Some((backend.as_str(), ours)) {
             return Ok(());
         }
         let fib = kernel::backend(&self.place, &backend, ours).instrument(self.span.clone()).await?;
+        let before = self.claim(fib.as_ref(), ours.table, &lease).await?;
         let watched = keeping::watch(fib.as_ref())
             .map_err(|error| XrlError::unavailable(format!("watching netlink: {error}")))?;
         if let Some((name, before)) = now {
@@ -194,6 +218,7 @@ impl Engine {
         });
         *self.backend.borrow_mut() = Some(Backend { fib, ours, changes: 0, carried_out: 0 });
         *self.watched.borrow_mut() = watched;
+        self.give_up(before).await;
         self.stirred.notify_one();
         self.configured.send_replace(true);
         Ok(())
@@ -223,7 +248,7 @@ impl Engine {
         self.with(|backend| backend.fib.clear())?;
         self.span
             .in_scope(|| info!(event = "table-left", "its table is another's, or nobody's, from now on"));
-        self.drop_backend();
+        self.drop_backend().await;
         self.configured.send_replace(false);
         self.lose("another table is configured");
         Ok(())
@@ -241,7 +266,7 @@ impl Engine {
         if let Err(error) = self.with(|backend| backend.fib.clear()) {
             self.span.in_scope(|| warn!(event = "vrf-moved", "its old routes may have stayed: {error}"));
         }
-        self.drop_backend();
+        self.drop_backend().await;
         self.configured.send_replace(false);
         self.lose(reason);
     }
@@ -347,13 +372,16 @@ impl Engine {
             self.with(|backend| backend.fib.clear())?;
         }
         self.span.in_scope(|| info!(event = "fea-shut-down", keep_routes, "shut down"));
-        self.drop_backend();
+        self.drop_backend().await;
         Ok(())
     }
 
     pub(crate) fn status(&self) -> Status {
         let backend = self.backend.borrow();
-        let Some(Backend { fib, .. }) = backend.as_ref() else { return Status::default() };
+        let claimed_by = self.claimed_by.borrow().clone();
+        let Some(Backend { fib, .. }) = backend.as_ref() else {
+            return Status { claimed_by, ..Status::default() };
+        };
         let report = fib.report();
         let error = |error: &holdfast_fib::RouteError| RouteError {
             prefix: error.what.clone(),
@@ -370,6 +398,7 @@ impl Engine {
             routes_refused: report.refused.routes().len() as u64,
             next_hops_refused: report.refused.handles().len() as u64,
             repairs: Some(api_repairs(report.repairs)),
+            claimed_by,
         }
     }
 
@@ -420,9 +449,55 @@ impl Engine {
         }
     }
 
-    fn drop_backend(&self) {
+    async fn drop_backend(&self) {
         *self.backend.borrow_mut() = None;
         *self.watched.borrow_mut() = None;
+        let claimed = self.claimed.take();
+        self.give_up(claimed).await;
+    }
+
+    /// Claims the table of a backend, if that writes any: the claim before, which is to be given up when the new backend is
+    /// there.
+    async fn claim(&self, fib: &dyn Fib, table: TableId, lease: &str) -> Result<Option<Claimed>, XrlError> {
+        let has_table = self.claimed.borrow().as_ref().is_some_and(|claimed| claimed.table == table);
+        if fib.discards() {
+            return Ok(self.claimed.take());
+        }
+        if has_table {
+            return Ok(None);
+        }
+        let wanted = (table, self.vrf.as_deref());
+        let claim = claiming::claim(&self.place, &self.keeper, wanted, lease);
+        match claim.instrument(self.span.clone()).await {
+            Ok(claimed) => {
+                self.claimed_by.take();
+                Ok(self.claimed.replace(Some(claimed)))
+            }
+            Err(error) => {
+                self.claimed_by.replace(error.message().to_owned());
+                Err(error)
+            }
+        }
+    }
+
+    async fn give_up(&self, claimed: Option<Claimed>) {
+        if let Some(claimed) = claimed {
+            claiming::give_up(&self.keeper, claimed, self.vrf.as_deref()).await;
+        }
+    }
+
+    /// Tells other routers who has the table, if they have asked.
+    pub(crate) fn answer_claims(&self) {
+        let wanted = self.wanted.borrow();
+        let lease = wanted.as_ref().map_or("", |wanted| &wanted.lease);
+        if let Some(claimed) = self.claimed.borrow().as_ref() {
+            claimed.answer(lease);
+        }
+    }
+
+    /// Whether the backend that is configured waits for what is not there yet.
+    pub(crate) fn waits(&self) -> bool {
+        *self.waits.borrow()
     }
 
     /// Totals of what other programs did and what followed.

@@ -23,12 +23,15 @@ pub(crate) const READER: ConfigReader = ConfigReader {
 
 fn configuration(config: &Config, table: Option<&Vrf>) -> api::Configuration {
     let number = table.map_or(config.fea.table, |vrf| place(vrf).table);
+    let store = config.store.as_ref();
+    let lease = store.and_then(|store| store.lease_directory.clone()).unwrap_or_default();
     let vrfs = if table.is_none() { config.vrfs.iter().map(place).collect() } else { Vec::new() };
     api::Configuration {
         backend: config.fea.backend.name().into(),
         table: number,
         vrfs,
         metric: config.fea.metric,
+        lease,
     }
 }
 

@@ -18,12 +18,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::engine::Engine;
+use crate::{claiming::Claimed, engine::Engine};
 
 /// Between two rounds: what other programs do meanwhile is read together.
 const ROUND: Duration = Duration::from_millis(10);
 /// Until it is tried again after the kernel did not answer.
 const RETRY: Duration = Duration::from_secs(1);
+/// Between two attempts to get what is not there yet: a table that another router has.
+const SETTLE: Duration = Duration::from_secs(2);
 /// Between two lines about repairs.
 const LINES: Duration = Duration::from_secs(10);
 /// How long a comparison that an operator asks for may take.
@@ -76,14 +78,22 @@ impl Engine {
         // Long enough ago that the first doubt is looked into at once.
         let mut schedule =
             Schedule::new(Instant::now().checked_sub(Schedule::SHORTEST).unwrap_or_else(Instant::now));
-        let mut said = Said::default();
+        let (mut said, mut settles_at) = (Said::default(), None);
         loop {
-            self.wait_for_work(&schedule, &said).await;
+            self.wait_for_work(&schedule, &said, settles_at).await;
             if let Err(error) = self.round(&mut schedule).await {
                 self.lose_for(&error);
                 sleep(RETRY).await;
             }
             self.say_repairs(&mut said);
+            self.answer_claims();
+            let now = Instant::now();
+            if settles_at.is_some_and(|at| at <= now) {
+                // A refusal was said when it began.
+                let _ = self.settle().await;
+                settles_at = None;
+            }
+            settles_at = self.waits().then(|| settles_at.unwrap_or(now + SETTLE));
             sleep(ROUND).await;
         }
     }
@@ -106,13 +116,16 @@ impl Engine {
         }
     }
 
-    async fn wait_for_work(&self, schedule: &Schedule, said: &Said) {
+    async fn wait_for_work(&self, schedule: &Schedule, said: &Said, settles_at: Option<Instant>) {
         let watched = self.watched.borrow().clone();
+        let asked = self.claimed.borrow().as_ref().and_then(Claimed::asked);
         let next_line = said.at.filter(|_| self.repairs() != said.repairs).map(|at| at + LINES);
-        let next = [self.next_due(), next_line].into_iter().flatten().chain([schedule.due()]).min();
+        let next =
+            [self.next_due(), next_line, settles_at].into_iter().flatten().chain([schedule.due()]).min();
         tokio::select! {
             () = self.stirred.notified() => {}
             () = readable(watched) => {}
+            () = readable(asked) => {}
             () = until(next) => {}
         }
     }

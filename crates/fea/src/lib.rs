@@ -22,6 +22,7 @@
 mod addresses;
 mod announcing;
 mod batch;
+mod claiming;
 mod engine;
 mod from_config;
 mod interfaces;

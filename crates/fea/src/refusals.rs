@@ -3,10 +3,10 @@
 //! A reader is told differences between what holds now and what it knows. So whatever changes back and forth while it does
 //! not read costs nothing, and one that never reads holds nothing up.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use holdfast_api::fea::v1::RefusalEvent;
-use holdfast_fib::{Handle, Refused};
+use holdfast_fib::{Handle, Reason, Refused};
 use holdfast_types::Prefix;
 
 /// Entries in one message.
@@ -17,8 +17,8 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// What a reader knows. Bounded as [`Refused`] is.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    handles: BTreeSet<Handle>,
-    routes: BTreeSet<Prefix>,
+    handles: BTreeMap<Handle, Reason>,
+    routes: BTreeMap<Prefix, Reason>,
     is_incomplete: bool,
 }
 
@@ -27,17 +27,21 @@ impl Known {
     pub(crate) fn news(&mut self, now: Refused) -> Vec<RefusalEvent> {
         let is_incomplete = now.is_incomplete();
         let mut news = News { messages: Vec::new(), rows: MOST, is_incomplete };
-        for handle in self.handles.difference(now.handles()) {
+        for handle in self.handles.keys().filter(|handle| !now.handles().contains_key(handle)) {
             news.message().next_hops_over.push(handle.0);
         }
-        for handle in now.handles().difference(&self.handles) {
-            news.message().next_hops.push(handle.0);
+        for (handle, reason) in now.handles().iter().filter(|(it, why)| self.handles.get(it) != Some(why)) {
+            let message = news.message();
+            message.next_hops.push(handle.0);
+            message.next_hop_reasons.push(reason.to_string());
         }
-        for prefix in self.routes.difference(now.routes()) {
+        for prefix in self.routes.keys().filter(|prefix| !now.routes().contains_key(prefix)) {
             news.message().routes_over.push(prefix.to_string());
         }
-        for prefix in now.routes().difference(&self.routes) {
-            news.message().routes.push(prefix.to_string());
+        for (prefix, reason) in now.routes().iter().filter(|(it, why)| self.routes.get(it) != Some(why)) {
+            let message = news.message();
+            message.routes.push(prefix.to_string());
+            message.route_reasons.push(reason.to_string());
         }
         if news.messages.is_empty() && is_incomplete != self.is_incomplete {
             news.message();
@@ -83,20 +87,29 @@ mod tests {
     fn a_reader_is_told_differences_and_nothing_of_what_changed_back() {
         let (mut known, mut now) = (Known::default(), Refused::default());
         assert_eq!(known.news(now.clone()), []);
-        now.refuse(prefix(1));
-        now.set_handle(Handle(7), true);
+        now.refuse(prefix(1), "no");
+        now.set_handle(Handle(7), Some("down"));
         let all = RefusalEvent {
             next_hops: vec![7],
+            next_hop_reasons: vec!["down".to_owned()],
             routes: vec![prefix(1).to_string()],
+            route_reasons: vec!["no".to_owned()],
             ..RefusalEvent::default()
         };
         assert_eq!(known.news(now.clone()), [all]);
         now.clear();
-        now.refuse(prefix(1));
-        now.refuse(prefix(2));
+        now.refuse(prefix(1), "no");
+        now.refuse(prefix(2), "no");
         now.settle(prefix(2));
         let over = RefusalEvent { next_hops_over: vec![7], ..RefusalEvent::default() };
-        assert_eq!(known.news(now), [over]);
+        assert_eq!(known.news(now.clone()), [over]);
+        now.refuse(prefix(1), "never");
+        let other = RefusalEvent {
+            routes: vec![prefix(1).to_string()],
+            route_reasons: vec!["never".to_owned()],
+            ..RefusalEvent::default()
+        };
+        assert_eq!(known.news(now), [other], "for another reason");
         let over = RefusalEvent { routes_over: vec![prefix(1).to_string()], ..RefusalEvent::default() };
         assert_eq!(known.news(Refused::default()), [over]);
     }
@@ -104,11 +117,11 @@ mod tests {
     #[test]
     fn many_are_told_in_several_messages_and_that_more_are_not_remembered() {
         let (mut known, mut now) = (Known::default(), Refused::default());
-        (0..REFUSED_KEPT).for_each(|number| now.refuse(prefix(number)));
+        (0..REFUSED_KEPT).for_each(|number| now.refuse(prefix(number), "no"));
         let rows: Vec<_> =
             known.news(now.clone()).iter().map(|it| (it.routes.len(), it.incomplete)).collect();
         assert_eq!(rows, [(MOST, false); REFUSED_KEPT / MOST]);
-        now.refuse(prefix(REFUSED_KEPT));
+        now.refuse(prefix(REFUSED_KEPT), "no");
         let more = RefusalEvent { incomplete: true, ..RefusalEvent::default() };
         assert_eq!(known.news(now), [more]);
     }

@@ -302,8 +302,9 @@ fn what_is_refused_is_said_until_it_is_over_and_who_does_not_listen_holds_nothin
         let loss = timeout(Duration::from_secs(30), losses.next()).await.expect("is said").expect("lives");
         assert!(loss.is_some_and(|loss| loss.reason.contains("more routes were refused")));
         while known.len() > REFUSED_KEPT / 2 {
-            assert!(!hear(&mut listening, &mut known).await.1);
+            is_incomplete = hear(&mut listening, &mut known).await.1;
         }
+        assert!(!is_incomplete);
         fea.sync(RouteBatch::default()).await;
         while !known.is_empty() {
             hear(&mut listening, &mut known).await;
@@ -408,6 +409,48 @@ fn an_operator_has_the_table_compared() {
         let found = fea.manager.compare(Empty {}).await.expect("compared");
         assert_eq!(found.comparisons, 1, "those of this one");
         fea.manager.shutdown(ShutdownRequest { keep_routes: true }).await.expect("shut down");
+    });
+}
+
+#[test]
+fn a_second_router_with_the_same_table_installs_nothing_until_the_first_has_gone() {
+    in_a_namespace(|first| async move {
+        first.configure("linux").await;
+        first.sync(routes(3)).await;
+        let second = start();
+        second.configure("linux").await;
+        let status = second.status().await;
+        let (claimed, who) = (status.claimed_by.as_str(), format!("process {}", std::process::id()));
+        assert!(status.backend.is_empty() && claimed.contains(&who), "{claimed}");
+        // With another table it has nothing to do with the first.
+        let third = start();
+        let other = Configuration { backend: "linux".into(), table: 100, ..Configuration::default() };
+        third.manager.configure(other).await.expect("configured");
+        third.sync(routes(1)).await;
+        assert_eq!((installed(), ip("route show table 100").lines().count()), (3, 1));
+
+        first.manager.shutdown(ShutdownRequest { keep_routes: true }).await.expect("shut down");
+        timeout(Duration::from_secs(20), second.sync(routes(2))).await.expect("it has the table now");
+        assert_eq!((installed(), second.status().await.claimed_by.as_str()), (2, ""));
+    });
+}
+
+#[test]
+fn a_router_that_shares_the_lease_has_the_table_as_well() {
+    in_a_namespace(|first| async move {
+        let shared = |lease: &str| Configuration {
+            backend: "linux".into(),
+            lease: lease.into(),
+            ..Configuration::default()
+        };
+        first.manager.configure(shared("/run/lease")).await.expect("configured");
+        let (second, third) = (start(), start());
+        second.manager.configure(shared("/run/lease")).await.expect("configured");
+        third.manager.configure(shared("/run/another")).await.expect("configured");
+        assert_eq!(
+            (second.status().await.backend.as_str(), third.status().await.backend.as_str()),
+            ("linux", "")
+        );
     });
 }
 

@@ -98,7 +98,7 @@ impl LinuxFib {
         if let Some(error) = defined.refused {
             self.report.refuse(format!("next hops {}", handle.0), error);
         }
-        self.report.refused.set_handle(handle, self.objects.is_refused(handle));
+        self.report.refused.set_handle(handle, self.objects.why_refused(handle));
         if defined.compared {
             self.note_refused();
         }
@@ -230,7 +230,7 @@ impl Fib for LinuxFib {
     fn undefine(&mut self, handle: Handle) -> Result<(), FibError> {
         let in_sync = self.sync.is_some();
         let done = self.objects.undefine(&mut self.requests, handle, in_sync);
-        self.report.refused.set_handle(handle, false);
+        self.report.refused.set_handle(handle, None);
         self.settle_objects();
         self.recount(done)
     }

@@ -39,6 +39,7 @@
 //! 0 `ip route` shows only the number of the object; a router whose interior changes often is better off with 0.
 
 mod addresses;
+mod claim;
 mod comparison;
 mod fib;
 mod fights;
@@ -66,6 +67,7 @@ extern crate self as holdfast_fib_linux;
 mod tests;
 
 pub use addresses::AddressWriter;
+pub use claim::{Claim, Question};
 pub use fib::LinuxFib;
 pub use interface::{Interface, InterfaceAddress};
 pub use monitor::{Monitor, MonitorEvent};

@@ -263,7 +263,7 @@ mod tests {
         let slot = mirror.tally.slots.current(Handle(1), Some(Target::Group(1))).expect("room");
         let prefixes: Vec<_> = (1..101).map(prefix).collect();
         mirror.change_each(&prefixes, &[Some((slot, State::Installed)); 100], |before| {
-            assert_eq!(before, None)
+            assert_eq!(before, None);
         });
         mirror.set_state(prefix(7).into(), State::Missing);
         assert_eq!((mirror.count(State::Installed), mirror.count(State::Missing)), (99, 1));

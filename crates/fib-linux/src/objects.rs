@@ -143,14 +143,14 @@ impl Objects {
         self.entries.len()
     }
 
-    /// Every handle, and whether the kernel has nothing for it.
-    pub(crate) fn refused(&self) -> impl Iterator<Item = (Handle, bool)> {
-        self.entries.iter().map(|(handle, entry)| (*handle, entry.is_refused()))
+    /// Every handle, and why the kernel has nothing for it, if so.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (Handle, Option<&str>)> {
+        self.entries.iter().map(|(handle, entry)| (*handle, entry.refused()))
     }
 
-    /// Whether the kernel has nothing for the handle.
-    pub(crate) fn is_refused(&self, handle: Handle) -> bool {
-        self.entries.get(&handle).is_some_and(Entry::is_refused)
+    /// Why the kernel has nothing for the handle, if so.
+    pub(crate) fn why_refused(&self, handle: Handle) -> Option<&str> {
+        self.entries.get(&handle).and_then(Entry::refused)
     }
 
     /// Where routes of the handle lead.
@@ -544,8 +544,11 @@ impl Objects {
 }
 
 impl Entry {
-    fn is_refused(&self) -> bool {
-        matches!(self.installed, Installed::Nothing(_))
+    fn refused(&self) -> Option<&str> {
+        match &self.installed {
+            Installed::Nothing(reason) => Some(reason),
+            Installed::Group(_) | Installed::Drop(_) => None,
+        }
     }
 
     fn is_complete(&self) -> bool {

@@ -124,7 +124,7 @@ impl LinuxFib {
             }
             Err(reason) => {
                 self.mirror.move_to(prefix, slot, State::Refused);
-                if !self.objects.is_refused(handle) {
+                if self.objects.why_refused(handle).is_none() {
                     self.report.refuse_route(prefix, reason);
                 }
                 None

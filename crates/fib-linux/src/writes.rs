@@ -172,7 +172,7 @@ impl LinuxFib {
     /// A route cannot be written because of its next hops.
     pub(crate) fn refuse_for_way(&mut self, prefix: Prefix, handle: Handle, reason: String) {
         // All routes of a refused handle are, and are told so by the handle.
-        match self.objects.is_refused(handle) {
+        match self.objects.why_refused(handle).is_some() {
             true => self.report.refuse(prefix.to_string(), reason),
             false => self.report.refuse_route(prefix, reason),
         }

@@ -14,7 +14,7 @@ mod report;
 
 pub use memory::MemoryFib;
 pub use none::NoneFib;
-pub use refused::{REFUSED_KEPT, Refused};
+pub use refused::{REFUSED_KEPT, Reason, Refused};
 pub use report::{Counters, ERRORS_KEPT, Interference, Repairs, Report, RouteError};
 
 use std::{fmt, net::IpAddr, os::fd::BorrowedFd, time::Instant};

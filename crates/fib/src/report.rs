@@ -84,7 +84,7 @@ pub struct Report {
 impl Report {
     /// A route is refused for itself.
     pub fn refuse_route(&mut self, prefix: Prefix, error: String) {
-        self.refused.refuse(prefix);
+        self.refused.refuse(prefix, &error);
         self.refuse(prefix.to_string(), error);
     }
 

@@ -8,10 +8,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdfast_types::Prefix;
 
-use crate::{nexthop::Resolution, nexthops::NexthopSetId, reader::Reader, rejected::Rejected, store::Store};
+use crate::{
+    nexthop::Resolution,
+    nexthops::NexthopSetId,
+    reader::{Progress, Reader},
+    rejected::Rejected,
+    store::Store,
+};
 
 /// Handles given up and not yet told. Past this the engine starts over, which voids them all.
 const MAX_RELEASED: usize = 65_536;
+
+/// Batches of which it is known how far they go, until the engine has carried them out. Older ones count as carried out.
+pub(crate) const MAX_UNACKNOWLEDGED: usize = 64;
 
 /// Messages for the forwarding engine, to be carried out in the order of the fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,6 +50,48 @@ struct Released {
     positions: (u64, u64),
 }
 
+/// How far the engine has carried out what it was given.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    /// `None`: nothing since the engine came.
+    progress: Option<Progress>,
+    /// The numbers of batches that are under way, and how far the table is with each.
+    under_way: VecDeque<(u64, Progress)>,
+    /// Of the last batch.
+    number: u64,
+}
+
+impl Acknowledged {
+    /// The reader has made a batch that ends there, or has nothing to say up to there.
+    fn read(&mut self, progress: Progress, is_batch: bool) {
+        self.number += u64::from(is_batch);
+        match self.under_way.back_mut() {
+            None if !is_batch => self.progress = Some(progress),
+            Some((_, last)) if !is_batch => *last = progress,
+            _ => self.under_way.push_back((self.number, progress)),
+        }
+        if self.under_way.len() > MAX_UNACKNOWLEDGED {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) {
+        self.progress = self.under_way.pop_front().map(|(_, progress)| progress).or(self.progress);
+    }
+
+    /// All batches up to this one are carried out.
+    fn acknowledge(&mut self, number: u64) {
+        while self.under_way.front().is_some_and(|(first, _)| *first <= number) {
+            self.pop();
+        }
+    }
+
+    /// The engine has nothing yet.
+    fn begin(&mut self) {
+        *self = Self { number: self.number, ..Self::default() };
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Fib {
     /// `None` when there is no engine, or one that wants no routes.
@@ -49,6 +100,8 @@ pub(crate) struct Fib {
     pub(crate) discards: bool,
     /// The end of a sync has to wait: not everything is known yet.
     pub(crate) is_held: bool,
+    /// How far the engine has come with what was sent.
+    pub(crate) acknowledged: Acknowledged,
     /// What the engine does not have though it was sent it.
     pub(crate) rejected: Rejected,
     /// Sets that lead elsewhere since their definition was sent.
@@ -63,6 +116,39 @@ pub(crate) struct Fib {
 impl Fib {
     pub(crate) fn is_synced(&self) -> bool {
         self.discards || self.reader.as_ref().is_some_and(|reader| reader.is_synced)
+    }
+
+    /// How far it is carried out what the engine was given; `None`: not at all.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        self.acknowledged.progress.filter(|_| self.reader.is_some())
+    }
+
+    /// The reader has made a batch, or has nothing to say.
+    pub(crate) fn note_read(&mut self, is_batch: bool) {
+        if let Some(reader) = &self.reader {
+            self.acknowledged.read(reader.progress(), is_batch);
+        }
+    }
+
+    /// The number of the last batch.
+    pub(crate) fn number(&self) -> u64 {
+        self.acknowledged.number
+    }
+
+    pub(crate) fn acknowledge(&mut self, number: u64) {
+        self.acknowledged.acknowledge(number);
+    }
+
+    /// Another engine, or the same from the beginning.
+    pub(crate) fn begin(&mut self) {
+        self.acknowledged.begin();
+    }
+
+    /// Positions in the logs up to which the engine has carried them out, as far as it is known.
+    pub(crate) fn positions(&self) -> Option<(u64, u64)> {
+        let (v4, v6) = self.reader.as_ref()?.positions();
+        let (known_v4, known_v6) = self.progress().map_or((v4, v6), |progress| progress.positions());
+        Some((v4.min(known_v4), v6.min(known_v6)))
     }
 
     /// Whether handles given up wait in such number that it is better to start over.

@@ -69,7 +69,7 @@ pub use nexthops::NexthopSetId;
 pub use origin::{OriginConfig, OriginError, OriginId, OriginKind};
 pub use redist::{RedistBatch, RedistFilter, RedistRoute, SubscriptionId, TooManySubscriptions};
 pub use register::{Answer, ClientId, MAX_REGISTRATIONS, Route};
-pub use rejected::{MAX_REJECTED, Rejections};
+pub use rejected::{MAX_REJECTED, Reason, Rejections};
 pub use resolve::{MAX_DEPTH, MAX_LOOKUPS};
 pub use rib::{Awaited, CONNECTED, MAX_ORIGINS, MAX_SUBSCRIPTIONS, Rib, RibConfig, RibError, RouteAction};
 pub use show::{OriginStatus, ShownRoute, Status};

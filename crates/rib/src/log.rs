@@ -78,7 +78,7 @@ pub(crate) enum Walk<P> {
 impl<P: IpPrefix> Walk<P> {
     pub(crate) const START: Self = Self::After(None);
 
-    fn has_passed(&self, prefix: P) -> bool {
+    pub(crate) fn has_passed(&self, prefix: P) -> bool {
         match self {
             Self::After(seen) => seen.is_some_and(|seen| prefix <= seen),
             Self::Done => true,
@@ -88,7 +88,7 @@ impl<P: IpPrefix> Walk<P> {
 
 /// The place of one reader in the table of one family: first a walk, then the log. While the walk goes on, the log
 /// is read for what lies behind it.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Cursor<P> {
     pub(crate) walk: Walk<P>,
     pub(crate) position: u64,

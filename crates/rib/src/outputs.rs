@@ -18,6 +18,7 @@ impl Rib {
     pub fn fib_attach(&mut self) {
         self.fib.discards = false;
         self.fib.reader = Some(Reader::new(&self.tables, self.installed_origins(), true, true));
+        self.fib.begin();
         self.follow();
     }
 
@@ -53,6 +54,7 @@ impl Rib {
         let mut batch = FibBatch { begin: step.begins, ..FibBatch::default() };
         if step.begins {
             self.fib.forget_handles(&mut self.store);
+            self.fib.begin();
         }
         self.fib.define_changed(&mut self.store, &mut batch);
         for (prefix, path) in step.changes {
@@ -63,9 +65,21 @@ impl Rib {
         self.offer_again(&mut batch, max);
         batch.end = step.is_complete && self.end_fib_sync();
         self.fib.undefine(&mut batch);
-        self.trim();
         let silent = step.is_complete && batch.is_empty();
+        self.fib.note_read(!silent);
+        self.trim();
         (!silent).then_some(batch)
+    }
+
+    /// The number of the batch that [`Self::poll_fib`] has given last.
+    pub fn fib_batch(&self) -> u64 {
+        self.fib.number()
+    }
+
+    /// The engine has carried out all batches up to that of this number.
+    pub fn fib_acknowledged(&mut self, number: u64) {
+        self.fib.acknowledge(number);
+        self.trim();
     }
 
     /// Adds routes that are offered once more. A walk offers all of them anyway.
@@ -220,7 +234,7 @@ impl Rib {
     /// Forgets what all readers have read.
     fn trim(&mut self) {
         let readers = self.subscriptions.values().map(|subscription| &subscription.reader);
-        let positions = readers.chain(&self.fib.reader).map(Reader::positions);
+        let positions = readers.map(Reader::positions).chain(self.fib.positions());
         let (v4, v6) = positions.fold((u64::MAX, u64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)));
         self.tables.v4.log.trim(v4);
         self.tables.v6.log.trim(v6);

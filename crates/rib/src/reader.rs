@@ -30,6 +30,29 @@ pub(crate) struct Reader {
     has_begun: bool,
 }
 
+/// How far a reader had come.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Progress {
+    v4: Option<Cursor<Ipv4Prefix>>,
+    v6: Option<Cursor<Ipv6Prefix>>,
+}
+
+impl Progress {
+    /// Positions in the logs up to which it had read.
+    pub(crate) fn positions(&self) -> (u64, u64) {
+        let v4 = self.v4.as_ref().map_or(u64::MAX, |cursor| cursor.position);
+        (v4, self.v6.as_ref().map_or(u64::MAX, |cursor| cursor.position))
+    }
+
+    /// Whether its walk had come to the prefix.
+    pub(crate) fn has_walked(&self, prefix: Prefix) -> bool {
+        match prefix {
+            Prefix::V4(prefix) => self.v4.as_ref().is_some_and(|cursor| cursor.walk.has_passed(prefix)),
+            Prefix::V6(prefix) => self.v6.as_ref().is_some_and(|cursor| cursor.walk.has_passed(prefix)),
+        }
+    }
+}
+
 /// What a reader gets at once.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -94,10 +117,14 @@ impl Reader {
         v4.max(self.v6.as_ref().map_or(0, |cursor| cursor.lag(&tables.v6.log)))
     }
 
+    /// How far it has come.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress { v4: self.v4, v6: self.v6 }
+    }
+
     /// Positions in the logs up to which it has read.
     pub(crate) fn positions(&self) -> (u64, u64) {
-        let v4 = self.v4.as_ref().map_or(u64::MAX, |cursor| cursor.position);
-        (v4, self.v6.as_ref().map_or(u64::MAX, |cursor| cursor.position))
+        self.progress().positions()
     }
 }
 

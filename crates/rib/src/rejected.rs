@@ -3,7 +3,10 @@
 //! The engine says which, by handle or one by one, and when that is over. Nothing but what is shown depends on it; and those
 //! that are refused one by one are offered again from time to time ([`Rib::fib_offer_again`]).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use holdfast_types::Prefix;
 
@@ -12,21 +15,24 @@ use crate::{Rib, nexthops::NexthopSetId, path::PathId, tables::Routed};
 /// Rejected routes, and rejected handles, that are remembered.
 pub const MAX_REJECTED: usize = 65_536;
 
+/// Why the kernel does not have a route: text for the operator.
+pub type Reason = Arc<str>;
+
 /// What the forwarding engine says of its kernel: differences to what it said before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rejections {
-    /// Handles of which it has no route, and whether that begins or is over.
-    pub handles: Vec<(u32, bool)>,
+    /// Handles of which it has no route, and why; `None`: that is over.
+    pub handles: Vec<(u32, Option<Reason>)>,
     /// The same of routes that are refused for themselves.
-    pub routes: Vec<(Prefix, bool)>,
+    pub routes: Vec<(Prefix, Option<Reason>)>,
     /// There are more than it remembers.
     pub incomplete: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Rejected {
-    handles: BTreeSet<u32>,
-    routes: BTreeSet<Prefix>,
+    handles: BTreeMap<u32, Reason>,
+    routes: BTreeMap<Prefix, Reason>,
     /// There are more.
     pub(crate) is_incomplete: bool,
     /// To be offered again.
@@ -34,14 +40,6 @@ pub(crate) struct Rejected {
 }
 
 impl Rejected {
-    pub(crate) fn has_handle(&self, handle: u32) -> bool {
-        self.handles.contains(&handle)
-    }
-
-    pub(crate) fn has_route(&self, prefix: Prefix) -> bool {
-        !self.routes.is_empty() && self.routes.contains(&prefix)
-    }
-
     /// The next that is to be offered again.
     pub(crate) fn next_again(&mut self) -> Option<Prefix> {
         self.again.pop_front()
@@ -49,12 +47,14 @@ impl Rejected {
 }
 
 /// Puts an entry in or takes it out. Whether it had no room.
-fn set<T: Ord>(set: &mut BTreeSet<T>, entry: T, rejected: bool) -> bool {
-    let full = rejected && set.len() == MAX_REJECTED && !set.contains(&entry);
-    if !rejected {
-        set.remove(&entry);
-    } else if !full {
-        set.insert(entry);
+fn set<T: Ord>(map: &mut BTreeMap<T, Reason>, entry: T, reason: Option<Reason>) -> bool {
+    let Some(reason) = reason else {
+        map.remove(&entry);
+        return false;
+    };
+    let full = map.len() == MAX_REJECTED && !map.contains_key(&entry);
+    if !full {
+        map.insert(entry, reason);
     }
     full
 }
@@ -64,11 +64,11 @@ impl Rib {
     pub fn fib_rejects(&mut self, rejections: Rejections) {
         let rejected = &mut self.fib.rejected;
         rejected.is_incomplete = rejections.incomplete;
-        for (handle, is_rejected) in rejections.handles {
-            rejected.is_incomplete |= set(&mut rejected.handles, handle, is_rejected);
+        for (handle, reason) in rejections.handles {
+            rejected.is_incomplete |= set(&mut rejected.handles, handle, reason);
         }
-        for (prefix, is_rejected) in rejections.routes {
-            rejected.is_incomplete |= set(&mut rejected.routes, prefix, is_rejected);
+        for (prefix, reason) in rejections.routes {
+            rejected.is_incomplete |= set(&mut rejected.routes, prefix, reason);
         }
     }
 
@@ -82,7 +82,7 @@ impl Rib {
         let Rejected { routes, again, .. } = &mut self.fib.rejected;
         // Those of the last time have not gone yet: the engine is slow.
         if again.is_empty() {
-            again.extend(routes.iter().copied());
+            again.extend(routes.keys().copied());
         }
         !again.is_empty()
     }
@@ -102,10 +102,10 @@ impl Rib {
         winner.filter(|path| self.store.path(*path).origin.bit() & reader.origins != 0)
     }
 
-    /// Whether the engine has said that it does not have this route.
-    pub(crate) fn is_rejected(&self, prefix: Prefix, nexthops: NexthopSetId) -> bool {
+    /// Why the engine does not have this route, if it has said so.
+    pub(crate) fn why_rejected(&self, prefix: Prefix, nexthops: NexthopSetId) -> Option<&Reason> {
+        let Rejected { handles, routes, .. } = &self.fib.rejected;
         let handle = self.store.sets.get(nexthops).and_then(|set| set.fib_handle);
-        handle.is_some_and(|handle| self.fib.rejected.has_handle(handle))
-            || self.fib.rejected.has_route(prefix)
+        handle.and_then(|handle| handles.get(&handle)).or_else(|| routes.get(&prefix))
     }
 }

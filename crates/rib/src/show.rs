@@ -1,6 +1,6 @@
 //! Reading the table.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use holdfast_types::{IpPrefix, Prefix};
 
@@ -12,6 +12,7 @@ use crate::{
     nexthops::NexthopSetId,
     origin::{OriginId, OriginKind},
     path::PathId,
+    rejected::Reason,
     tables::Routed,
 };
 
@@ -30,10 +31,12 @@ pub struct ShownRoute {
     pub tag: u32,
     /// Whether it wins its prefix.
     pub selected: bool,
-    /// Whether the forwarding engine gets it, and does not say that the kernel refuses it.
+    /// Whether the forwarding engine has carried it out, and does not say that the kernel does not have it.
     pub installed: bool,
-    /// Whether the forwarding engine gets it, and says that the kernel refuses it.
-    pub rejected: bool,
+    /// Whether the forwarding engine gets it, and has not carried it out yet.
+    pub requested: bool,
+    /// Why the kernel does not have it, if the forwarding engine gets it and says so.
+    pub rejected: Option<Reason>,
     /// Left by a life of the origin that has ended.
     pub stale: bool,
     /// Next hops as the origin gave them.
@@ -103,7 +106,10 @@ impl Rib {
             .collect();
         prefixes.sort_unstable_by_key(|prefix| std::cmp::Reverse(prefix.length()));
         let mut rows = prefixes.into_iter().map(|prefix| family.row(prefix));
-        rows.find_map(|row| row.winner(&self.store).map(|path| self.shown(row.prefix.into(), path, true)))
+        let mut found = rows
+            .find_map(|row| row.winner(&self.store).map(|path| self.shown(row.prefix.into(), path, true)));
+        self.mark_requested(found.as_mut_slice());
+        found
     }
 
     /// All routes of a prefix, the winner marked.
@@ -113,6 +119,7 @@ impl Rib {
             Prefix::V4(prefix) => self.show_row(&self.tables.v4.row(prefix), &mut routes),
             Prefix::V6(prefix) => self.show_row(&self.tables.v6.row(prefix), &mut routes),
         }
+        self.mark_requested(&mut routes);
         routes
     }
 
@@ -126,7 +133,20 @@ impl Rib {
             None => (self.show_rows(None::<holdfast_types::Ipv4Prefix>, limit, &mut routes), None),
         };
         self.show_rows(after_v6, limit - seen, &mut routes);
+        self.mark_requested(&mut routes);
         routes
+    }
+
+    /// Marks those whose last change the forwarding engine has not carried out yet.
+    fn mark_requested(&self, routes: &mut [ShownRoute]) {
+        let Some((v4, v6)) = self.fib.positions() else { return };
+        let shown: BTreeSet<Prefix> = routes.iter().map(|route| route.prefix).collect();
+        let v4 = self.tables.v4.log.since(v4).map(|(prefix, _)| Prefix::V4(prefix));
+        let v6 = self.tables.v6.log.since(v6).map(|(prefix, _)| Prefix::V6(prefix));
+        let changed: BTreeSet<Prefix> = v4.chain(v6).filter(|prefix| shown.contains(prefix)).collect();
+        for route in routes.iter_mut().filter(|route| route.installed && changed.contains(&route.prefix)) {
+            (route.installed, route.requested) = (false, true);
+        }
     }
 
     fn show_rows<P: Routed>(&self, after: Option<P>, limit: usize, routes: &mut Vec<ShownRoute>) -> usize {
@@ -146,7 +166,8 @@ impl Rib {
         let origin = self.store.origin(path.origin);
         let set = self.store.sets.get(path.nexthops);
         let sent = selected && !self.fib.discards && origin.is_some_and(|origin| origin.config.install);
-        let rejected = sent && self.is_rejected(prefix, path.nexthops);
+        let rejected = self.why_rejected(prefix, path.nexthops).filter(|_| sent).cloned();
+        let is_walked = self.fib.progress().is_some_and(|progress| progress.has_walked(prefix));
         ShownRoute {
             prefix,
             origin: path.origin,
@@ -154,7 +175,8 @@ impl Rib {
             metric: path.metric,
             tag: path.tag,
             selected,
-            installed: sent && !rejected,
+            installed: sent && is_walked && rejected.is_none(),
+            requested: sent && !is_walked && rejected.is_none(),
             rejected,
             stale: origin.is_some_and(|origin| origin.is_stale(path.generation)),
             nexthops: set.map_or(NexthopSet::Unreachable, |set| set.nexthops.clone()),

@@ -335,14 +335,19 @@ fn what_the_engine_rejects_is_shown_and_offered_again_and_nothing_else_depends_o
     let shown = |rib: &Rib| {
         let shown: Vec<_> = rib.routes_after(None, 100);
         let bgp = shown.into_iter().filter(|route| route.origin == setup.bgp);
-        bgp.map(|route| (route.installed, route.rejected)).collect::<Vec<_>>()
+        bgp.map(|route| (route.installed, route.rejected.is_some())).collect::<Vec<_>>()
     };
     let (there, not_there) = ((true, false), (false, true));
+    assert_eq!(shown(&setup.rib), [(false, false); 4], "the engine has not carried it out");
+    acknowledge(&mut setup.rib);
     assert_eq!(shown(&setup.rib), [there; 4]);
-    let rejections = |rejected| Rejections {
-        handles: vec![(handle.expect("sent"), rejected)],
-        routes: vec![(prefix("20.0.1.0/24"), rejected), (prefix("99.0.0.0/8"), rejected)],
-        incomplete: rejected,
+    let rejections = |rejected: bool| {
+        let reason = || rejected.then(|| "no room".into());
+        Rejections {
+            handles: vec![(handle.expect("sent"), reason())],
+            routes: vec![(prefix("20.0.1.0/24"), reason()), (prefix("99.0.0.0/8"), reason())],
+            incomplete: rejected,
+        }
     };
     setup.rib.fib_rejects(rejections(true));
     assert_eq!(shown(&setup.rib), [there, not_there, there, not_there]);
@@ -363,14 +368,66 @@ fn what_the_engine_rejects_is_shown_and_offered_again_and_nothing_else_depends_o
     assert_eq!(shown(&setup.rib), [there; 4], "another engine has not said so");
 }
 
+/// The engine has carried out all that it was given.
+fn acknowledge(rib: &mut Rib) {
+    let batch = rib.fib_batch();
+    rib.fib_acknowledged(batch);
+}
+
+#[test]
+fn a_route_is_requested_until_the_engine_has_carried_it_out() {
+    let mut setup = setup(10_000);
+    announce_many(&mut setup, 3);
+    let shown = |rib: &Rib| {
+        let shown = rib.routes_after(None, 100).into_iter().filter(|route| route.origin == setup.bgp);
+        shown.map(|route| (route.requested, route.installed)).collect::<Vec<_>>()
+    };
+    let (requested, installed) = ((true, false), (false, true));
+    assert_eq!(shown(&setup.rib), [requested; 3], "there is no engine");
+    setup.rib.fib_attach();
+    // The walk, in steps of one route.
+    let mut numbers = Vec::new();
+    while setup.rib.poll_fib(1).is_some() {
+        numbers.push(setup.rib.fib_batch());
+    }
+    assert_eq!(shown(&setup.rib), [requested; 3]);
+    let mut seen = Vec::new();
+    for number in numbers {
+        setup.rib.fib_acknowledged(number);
+        seen.push(shown(&setup.rib).iter().filter(|state| **state == installed).count());
+    }
+    assert!(seen.is_sorted() && seen.contains(&1) && seen.contains(&2) && seen.ends_with(&[3]), "{seen:?}");
+    // A change, before and after it is fetched.
+    announce(&mut setup.rib, setup.bgp, "20.0.1.0/24", via("10.0.0.9"), 0);
+    assert_eq!(shown(&setup.rib), [installed, requested, installed]);
+    drain(&mut setup.rib);
+    assert_eq!(shown(&setup.rib), [installed, requested, installed]);
+    acknowledge(&mut setup.rib);
+    assert_eq!(shown(&setup.rib), [installed; 3]);
+    assert_eq!(setup.rib.log_lengths(), [0, 0], "nothing is kept for longer");
+}
+
+#[test]
+fn an_engine_that_acknowledges_nothing_costs_no_more_than_the_last_batches() {
+    let mut setup = setup(100_000);
+    setup.rib.fib_attach();
+    drain(&mut setup.rib);
+    for number in 0..200 {
+        announce(&mut setup.rib, setup.bgp, &format!("20.0.{number}.0/24"), via("10.0.0.9"), 0);
+        drain(&mut setup.rib);
+    }
+    let [ipv4, ipv6] = setup.rib.log_lengths();
+    assert!((50..150).contains(&ipv4) && ipv6 == 0, "{ipv4}");
+}
+
 #[test]
 fn rejected_routes_that_are_remembered_are_bounded() {
     let mut rib = setup(10).rib;
     let numbered = |number: usize| Prefix::new(std::net::Ipv4Addr::from(number as u32).into(), 32);
-    let routes = (0..=MAX_REJECTED).filter_map(numbered).map(|prefix| (prefix, true)).collect();
+    let routes = (0..=MAX_REJECTED).filter_map(numbered).map(|prefix| (prefix, Some("no".into()))).collect();
     rib.fib_rejects(Rejections { routes, ..Rejections::default() });
     assert!(rib.status().rejected_incomplete);
-    let known = vec![(numbered(0).expect("a prefix"), true)];
+    let known = vec![(numbered(0).expect("a prefix"), Some("no".into()))];
     rib.fib_rejects(Rejections { routes: known, ..Rejections::default() });
     assert!(!rib.status().rejected_incomplete, "one that it knows needs no room");
 }

@@ -207,14 +207,22 @@ async fn at_once(router: &Router, client: &FeaClient) -> XrlError {
 /// Batches that are under way, oldest first.
 struct Window<'a> {
     router: &'a Router,
-    calls: VecDeque<(Call<Empty>, usize)>,
+    calls: VecDeque<UnderWay>,
+}
+
+/// A call of a batch.
+struct UnderWay {
+    call: Call<Empty>,
+    routes: usize,
+    /// With it the engine has carried out all that the table gave up to the batch of this number.
+    completes: Option<u64>,
 }
 
 impl Window<'_> {
     async fn push(&mut self, call: Call<Empty>, routes: usize) -> Result<(), XrlError> {
         self.router.in_flight.set(self.router.in_flight.get() + routes);
         self.router.depths.window.see(self.router.in_flight.get() as u64);
-        self.calls.push_back((call, routes));
+        self.calls.push_back(UnderWay { call, routes, completes: None });
         match self.calls.len() >= WINDOW {
             true => self.wait().await,
             false => Ok(()),
@@ -223,13 +231,24 @@ impl Window<'_> {
 
     /// Waits for the oldest. Whoever stops waiting loses nothing: a call that is dropped would be cancelled.
     async fn wait(&mut self) -> Result<(), XrlError> {
-        if let Some((call, routes)) = self.calls.front_mut() {
+        if let Some(UnderWay { call, routes, completes }) = self.calls.front_mut() {
             call.await?;
             self.router.in_flight.set(self.router.in_flight.get().saturating_sub(*routes));
             self.router.finished.add(*routes as u64);
+            if let Some(number) = *completes {
+                self.router.quietly(|rib| rib.fib_acknowledged(number));
+            }
             self.calls.pop_front();
         }
         Ok(())
+    }
+
+    /// All of the batch of this number is under way, or it was carried out at once.
+    fn completes(&mut self, number: u64) {
+        match self.calls.back_mut() {
+            Some(last) => last.completes = Some(number),
+            None => self.router.quietly(|rib| rib.fib_acknowledged(number)),
+        }
     }
 
     async fn drain(&mut self) -> Result<(), XrlError> {
@@ -245,7 +264,8 @@ async fn routes(router: &Router, client: &FeaClient) -> XrlError {
     let mut window = Window { router, calls: VecDeque::new() };
     router.change(Rib::fib_attach);
     loop {
-        let sent = match router.quietly(|rib| rib.poll_fib(BATCH)) {
+        let polled = router.quietly(|rib| rib.poll_fib(BATCH).map(|batch| (batch, rib.fib_batch())));
+        let sent = match polled {
             Some(batch) => {
                 // Origins may have waited for this.
                 router.ring();
@@ -263,7 +283,11 @@ async fn routes(router: &Router, client: &FeaClient) -> XrlError {
     }
 }
 
-async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> Result<(), XrlError> {
+async fn send(
+    client: &FeaClient,
+    window: &mut Window<'_>,
+    (batch, number): (FibBatch, u64),
+) -> Result<(), XrlError> {
     if batch.begin {
         window.drain().await?;
         window.router.lost.set(false);
@@ -280,6 +304,7 @@ async fn send(client: &FeaClient, window: &mut Window<'_>, batch: FibBatch) -> R
         window.router.sent.pass(|| routes_of(&batch));
         window.push(client.apply(batch), routes).await?;
     }
+    window.completes(number);
     if end {
         window.drain().await?;
         client.sync_end(Empty {}).await?;

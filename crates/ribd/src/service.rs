@@ -369,6 +369,8 @@ fn shown(rib: &Rib, route: &holdfast_rib::ShownRoute) -> ShownRoute {
         next_hops,
         resolved,
         tag: route.tag,
-        rejected: route.rejected,
+        rejected: route.rejected.is_some(),
+        rejected_reason: route.rejected.as_deref().unwrap_or_default().to_owned(),
+        requested: route.requested,
     }
 }

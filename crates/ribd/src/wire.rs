@@ -6,7 +6,9 @@ use holdfast_api::{
     fea::v1::RefusalEvent,
     routes::v1::{NextHop, NextHopKind, NextHopSet, RouteBatch},
 };
-use holdfast_rib::{InterfaceRef, Nexthop, NexthopSet, Nexthops, Rejections, Resolution, ResolvedNexthop};
+use holdfast_rib::{
+    InterfaceRef, Nexthop, NexthopSet, Nexthops, Reason, Rejections, Resolution, ResolvedNexthop,
+};
 use holdfast_types::Prefix;
 use holdfast_xrl::XrlError;
 
@@ -83,19 +85,19 @@ pub(crate) fn resolved(resolution: &Resolution) -> (NextHopKind, Vec<NextHop>) {
     }
 }
 
-/// What is no prefix is left out.
+/// What is no prefix is left out. An earlier build gives no reasons.
 pub(crate) fn rejections(said: &RefusalEvent) -> Rejections {
-    let handles =
-        |handles: &[u32], rejected| handles.iter().map(move |handle| (*handle, rejected)).collect::<Vec<_>>();
-    let routes = |routes: &[String], rejected| {
-        let prefixes = routes.iter().filter_map(|text| text.parse().ok());
-        prefixes.map(|prefix: Prefix| (prefix, rejected)).collect::<Vec<_>>()
-    };
-    Rejections {
-        handles: [handles(&said.next_hops_over, false), handles(&said.next_hops, true)].concat(),
-        routes: [routes(&said.routes_over, false), routes(&said.routes, true)].concat(),
-        incomplete: said.incomplete,
-    }
+    let reason =
+        |reasons: &[String], row: usize| Some(Reason::from(reasons.get(row).map_or("", String::as_str)));
+    let over = said.next_hops_over.iter().map(|handle| (*handle, None));
+    let handles = said.next_hops.iter().enumerate();
+    let handles = handles.map(|(row, handle)| (*handle, reason(&said.next_hop_reasons, row)));
+    let handles = over.chain(handles).collect();
+    let prefix = |text: &String| text.parse::<Prefix>().ok();
+    let over = said.routes_over.iter().filter_map(|text| Some((prefix(text)?, None)));
+    let routes = said.routes.iter().enumerate();
+    let routes = routes.filter_map(|(row, text)| Some((prefix(text)?, reason(&said.route_reasons, row))));
+    Rejections { handles, routes: over.chain(routes).collect(), incomplete: said.incomplete }
 }
 
 pub(crate) fn next_hop_set(handle: u32, (kind, members): (NextHopKind, Vec<NextHop>)) -> NextHopSet {

@@ -150,7 +150,7 @@ impl Place {
     }
 
     /// Whether a socket is in a namespace that has lost its name to another one.
-    pub(crate) fn is_left(&self, socket: impl AsFd) -> bool {
+    pub fn is_left(&self, socket: impl AsFd) -> bool {
         let Self::Namespace { last, .. } = self else { return false };
         last.borrow().is_some_and(|last| netns_cookie(socket).is_ok_and(|cookie| cookie != last))
     }

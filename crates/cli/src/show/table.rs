@@ -111,11 +111,15 @@ fn to_json(route: &ShownRoute, vrf: Option<&str>) -> Value {
         ("selected", route.selected),
         ("destSelected", route.selected),
         ("installed", route.installed),
+        ("queued", route.requested),
         ("failed", route.rejected),
         ("stale", route.stale),
     ];
     for (key, _) in flags.into_iter().filter(|(_, set)| *set) {
         value[key] = true.into();
+    }
+    if !route.rejected_reason.is_empty() {
+        value["failedReason"] = route.rejected_reason.as_str().into();
     }
     if route.tag != 0 {
         value["tag"] = route.tag.into();
@@ -186,7 +190,7 @@ async fn write_text(
     mut prefixes: Prefixes,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    writeln!(out, "> selected, * installed, r rejected by the kernel, s stale\n")?;
+    writeln!(out, "> selected, * installed, q requested, r rejected by the kernel, s stale\n")?;
     writeln!(out, "    {:<18} {:<10} {:>12}  Next hop", "Prefix", "Protocol", "Dist/Metric")?;
     let (mut count, mut next) = (0, first);
     while let Some(routes) = next {
@@ -199,7 +203,11 @@ async fn write_text(
 
 fn write_route(route: &ShownRoute, out: &mut dyn Write) -> io::Result<()> {
     let flag = |set: bool, letter: char| if set { letter } else { ' ' };
-    let kernel = if route.rejected { 'r' } else { flag(route.installed, '*') };
+    let kernel = match (route.rejected, route.requested) {
+        (true, _) => 'r',
+        (false, true) => 'q',
+        (false, false) => flag(route.installed, '*'),
+    };
     let flags = [flag(route.selected, '>'), kernel, flag(route.stale, 's')];
     let preference = format!("{}/{}", route.distance, route.metric);
     let tag = if route.tag == 0 { String::new() } else { format!(", tag {}", route.tag) };
@@ -212,7 +220,11 @@ fn write_route(route: &ShownRoute, out: &mut dyn Write) -> io::Result<()> {
         route.origin,
         ways.next().unwrap_or_default()
     )?;
-    ways.try_for_each(|way| writeln!(out, "{:47}{way}", ""))
+    ways.try_for_each(|way| writeln!(out, "{:47}{way}", ""))?;
+    match route.rejected_reason.as_str() {
+        "" => Ok(()),
+        reason => writeln!(out, "{:47}rejected: {reason}", ""),
+    }
 }
 
 /// Each way out on a line of its own.

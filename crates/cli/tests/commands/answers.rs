@@ -515,6 +515,7 @@ impl RibServer for Rib {
             ShownRoute {
                 installed: false,
                 rejected: true,
+                rejected_reason: "Nexthop has invalid gateway".into(),
                 ..route("203.0.113.0/24", "static", vec![gateway.clone()], vec![gateway])
             },
         ];
@@ -598,6 +599,10 @@ impl FeaServer for Fea {
     }
 
     async fn show_status(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Status, XrlError> {
+        unasked()
+    }
+
+    async fn compare(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Repairs, XrlError> {
         unasked()
     }
 

@@ -341,6 +341,7 @@ fn the_routing_table_shows_protocols_and_resolved_next_hops() {
     assert!(text.contains("10.9.0.1 (recursive)\n") && text.contains("  10.1.0.2 via eth0\n"), "{text}");
     assert!(text.contains("blackhole") && text.ends_with("\n4 prefixes\n"), "{text}");
     assert!(text.contains("\n>r  203.0.113.0/24") && text.contains("r rejected"), "{text}");
+    assert!(text.contains("rejected: Nexthop has invalid gateway\n"), "{text}");
     let table = router.json("show route");
     let recursive = &table["198.51.100.0/24"];
     assert_eq!(
@@ -357,6 +358,7 @@ fn the_routing_table_shows_protocols_and_resolved_next_hops() {
     assert_eq!(table["10.1.0.0/24"][0]["nexthops"][0]["directlyConnected"], true);
     assert_eq!(table["192.0.2.0/24"][0]["nexthops"][0]["blackhole"], true);
     let rejected = &table["203.0.113.0/24"][0];
+    assert_eq!(rejected["failedReason"], "Nexthop has invalid gateway");
     assert_eq!((&rejected["selected"], &rejected["failed"]), (&json!(true), &json!(true)));
     assert!(rejected.get("installed").is_none() && rejected["nexthops"][0].get("fib").is_none());
     assert!(recursive[0].get("failed").is_none());

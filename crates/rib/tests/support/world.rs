@@ -287,6 +287,8 @@ impl World {
         assert!(!(batch.end && self.held), "the sync has ended while held");
         let ends = batch.end;
         kernel.apply(batch);
+        let number = self.rib.fib_batch();
+        self.rib.fib_acknowledged(number);
         if ends {
             let table = kernel.table();
             let missing = self.model.installed().into_keys().find(|prefix| !table.contains_key(prefix));
@@ -392,10 +394,12 @@ impl World {
         prefixes.dedup();
         assert!(prefixes.into_iter().eq(self.model.prefixes()));
         let winners = self.model.winners();
+        let table = self.kernel.as_ref().map(Kernel::table).unwrap_or_default();
         for route in seen.iter().filter(|route| route.selected) {
             let winner = &winners[&route.prefix];
             assert_eq!((&route.resolution, &route.nexthops), (&winner.forwarding, &winner.nexthops));
-            assert_eq!(route.installed, winner.origin != CONNECTED);
+            assert_eq!(route.installed || route.requested, winner.origin != CONNECTED);
+            assert!(!route.installed || table.contains_key(&route.prefix), "{route:?}: the kernel has none");
         }
         assert_eq!(seen.iter().filter(|route| route.selected).count(), winners.len());
         self.check_origins(&seen);

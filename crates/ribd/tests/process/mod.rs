@@ -161,6 +161,10 @@ impl fea::FeaServer for Engine {
         Ok(fea::Status::default())
     }
 
+    async fn compare(&self, _: &CallContext, _: fea::Empty) -> Result<fea::Repairs, XrlError> {
+        Ok(fea::Repairs::default())
+    }
+
     async fn shutdown(&self, _: &CallContext, _: fea::ShutdownRequest) -> Result<fea::Empty, XrlError> {
         Ok(fea::Empty {})
     }
