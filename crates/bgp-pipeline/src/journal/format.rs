@@ -23,11 +23,7 @@ use holdfast_bgp_wire::nlri::{Identified, Nlri};
 use holdfast_types::IpPrefix;
 
 use super::list;
-
-/// What is read is not what any version of this process has written.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("cannot be read: it was damaged, or written by a later version")]
-pub struct Unreadable;
+pub use super::list::Unreadable;
 
 /// What a peer is called in the journal: [`SessionFacts::number`](crate::SessionFacts::number).
 pub(crate) type PeerNumber = u32;

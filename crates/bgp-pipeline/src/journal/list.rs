@@ -10,7 +10,10 @@ use std::marker::PhantomData;
 
 use holdfast_types::IpPrefix;
 
-use super::format::Unreadable;
+/// What is read is not what any version of this process has written.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot be read: it was damaged, or written by a later version")]
+pub struct Unreadable;
 
 const NEXT: u8 = 128;
 const MOST_NEXT: u8 = 63;
