@@ -52,6 +52,8 @@ use crate::{
 pub(crate) const CHUNK: usize = 64 * 1024;
 /// Chunks written to one peer before others have their turn.
 const CHUNKS_PER_TURN: usize = 8;
+/// Peers whose timers run before others have their turn: 20 us each, with the KEEPALIVE that is written.
+pub(crate) const MOST_EXPIRED: usize = 128;
 /// Peers that are written to before others have their turn.
 const WRITES_PER_TURN: usize = 32;
 
@@ -322,11 +324,11 @@ impl Speaker {
 
     // Timers.
 
-    /// Runs the timers that are due.
+    /// Runs timers that are due, of as many peers as one turn is for.
     pub(crate) fn expire(&mut self, now: Instant) {
-        while let Some((at, index)) = self.sessions.first_deadline()
-            && at <= now
-        {
+        for _ in 0..MOST_EXPIRED {
+            let due = self.sessions.first_deadline().filter(|(at, _)| *at <= now);
+            let Some((at, index)) = due else { return };
             if let Some(slot) = self.sessions.slot_mut(index).filter(|slot| slot.is_replaying()) {
                 slot.session.restart_hold(now);
             }

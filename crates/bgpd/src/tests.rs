@@ -42,7 +42,7 @@ use crate::{
     location::Location,
     roster::Stopped,
     sessions::{Effect, slot::Slot},
-    speaker::{Read, Speaker, Write},
+    speaker::{MOST_EXPIRED, Read, Speaker, Write},
     stream::{AcceptedConnection, Stream},
 };
 
@@ -649,6 +649,18 @@ async fn a_keepalive_is_written_at_once_although_the_turn_is_over_for_routes() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn timers_that_are_due_at_once_are_run_in_several_turns() {
+    let (mut scene, _lines) = internal(MOST_EXPIRED as u8 + 1).await;
+    let slots = scene.speaker.sessions.slots();
+    let due = slots.filter_map(|(_, slot)| slot.session.deadline(Timer::Keepalive)).max().expect("a timer");
+    let is_left = |scene: &Scene| scene.speaker.sessions.first_deadline().is_some_and(|(at, _)| at <= due);
+    scene.speaker.expire(due);
+    assert!(is_left(&scene), "of one peer more");
+    scene.speaker.expire(due);
+    assert!(!is_left(&scene));
 }
 
 #[tokio::test]
