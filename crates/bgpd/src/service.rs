@@ -117,12 +117,6 @@ impl Server {
         Ok(Rc::clone(&running.bgp))
     }
 
-    /// The turns that all speakers take.
-    #[cfg(test)]
-    pub(crate) fn turns(&self) -> &crate::fairness::Fairness {
-        &self.surroundings.turns
-    }
-
     /// The speakers of VRFs, if this is for the default table.
     #[cfg(test)]
     pub(crate) fn vrfs(&self) -> Option<&Vrfs> {

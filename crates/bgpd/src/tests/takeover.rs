@@ -241,22 +241,6 @@ fn signed() -> Vec<u8> {
 }
 
 #[test]
-fn a_session_goes_on_with_a_keepalive_that_waits_for_no_turn() {
-    let (kept, mut far) = died();
-    let keepalives = |far: &mut Far| far.heard().iter().filter(|it| **it == MessageType::KeepAlive).count();
-    let before = keepalives(&mut far);
-    run(async {
-        let mut scene = Scene::new(kept);
-        let server = Rc::clone(&scene.server);
-        let _turn = server.turns().writing.lock().await;
-        let door = scene.door(Node::new("transport")).await;
-        door.meters.borrow_mut().insert(NUMBER, far.meter());
-        scene.configure("bgp", told(&["192.0.2.0/24"])).await.expect("taken");
-        until("a KEEPALIVE", async || keepalives(&mut far) > before).await;
-    });
-}
-
-#[test]
 fn who_waits_for_verdicts_leaves_others_their_turns() {
     let (kept, far) = run_until_death(async {
         let mut scene = Scene::new(Kept::new());
