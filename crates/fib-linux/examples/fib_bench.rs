@@ -11,7 +11,7 @@ use std::{
 
 use holdfast_fib::{Fib, Handle, NextHop, NextHops, RouteChange, TableId};
 use holdfast_fib_linux::{LinuxFib, METRIC, Ownership};
-use holdfast_types::{Ipv4Prefix, Prefix};
+use holdfast_types::{IpPrefix, Ipv4Prefix, Ipv6Prefix, Prefix};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// As many changes as the feeder puts in a batch.
@@ -28,6 +28,7 @@ fn main() {
             in_a_namespace(move |interface| if which == 0 { raw(routes) } else { ours(routes, interface) });
         best[which] = Some(best[which].map_or(taken, |before| before.min(taken)));
     }
+    in_a_namespace(changing);
     let [Some(raw), Some(ours)] = best else { return };
     println!(
         "raw {}   Fib {}   ratio {:.2}",
@@ -53,13 +54,14 @@ fn ours(routes: u32, interface: u32) -> Duration {
     });
     let counters = fib.report().counters;
     assert_eq!((counters.routes, counters.kept, counters.errors), (routes.into(), routes.into(), 0));
+    let compared = compare(&mut fib, |_, _| {});
     let moved = timed(|| {
         let hop = NextHop { gateway: Some([10, 0, 0, 3].into()), interface, weight: 1 };
         fib.define(Handle(1), &NextHops::Forward(vec![hop])).expect("netlink");
     });
     let cleared = timed(|| fib.clear().expect("netlink"));
     println!(
-        "Fib: add {}, replace {}, sync of the same table {}, next hop of all {:.1} ms, clear {:.0} ms",
+        "Fib: add {}, replace {}, sync of the same table {}, comparison {compared}, next hop of all {:.1} ms, clear {:.0} ms",
         rate(routes, first),
         rate(routes, again),
         rate(routes, sync),
@@ -67,6 +69,58 @@ fn ours(routes: u32, interface: u32) -> Duration {
         cleared.as_secs_f64() * 1e3
     );
     first
+}
+
+/// 200,000 IPv6 routes are compared while 1,000 a second are withdrawn and announced again.
+fn changing(interface: u32) -> Duration {
+    const ROUTES: u32 = 200_000;
+    let mut fib = LinuxFib::open(Ownership { table: TableId::MAIN, metric: METRIC }).expect("netlink");
+    let hop = NextHop { gateway: None, interface, weight: 1 };
+    fib.define(Handle(1), &NextHops::Forward(vec![hop])).expect("netlink");
+    let change = |number: u32, next_hops| {
+        let bits = 0x2001_0db8 << 96 | u128::from(number) << 64;
+        RouteChange { prefix: Ipv6Prefix::from_bits(bits, 64).into(), next_hops }
+    };
+    let all: Vec<_> = (0..ROUTES).map(|number| change(number, Some(Handle(1)))).collect();
+    apply(&mut fib, &all);
+    let mut done = 0;
+    let compared = compare(&mut fib, |fib, elapsed| {
+        while done < elapsed.as_millis() as u32 {
+            let number = done.wrapping_mul(7919) % ROUTES;
+            apply(fib, &[change(number, None)]);
+            apply(fib, &[change(number, Some(Handle(1)))]);
+            done += 2;
+        }
+    });
+    let counters = fib.report().counters;
+    assert_eq!((counters.routes, counters.errors), (ROUTES.into(), 0));
+    println!(
+        "{ROUTES} IPv6 routes, {done} changes meanwhile: comparison {compared}, {:?}",
+        fib.report().repairs
+    );
+    Duration::ZERO
+}
+
+/// How long a comparison takes, and its longest slice.
+fn compare(fib: &mut LinuxFib, mut between: impl FnMut(&mut LinuxFib, Duration)) -> String {
+    let begin = Instant::now();
+    fib.compare_begin().expect("netlink");
+    let (mut longest, mut working, mut slices) = (Duration::ZERO, Duration::ZERO, 0);
+    loop {
+        let slice = Instant::now();
+        let more = fib.work(256).expect("netlink");
+        (working, slices) = (working + slice.elapsed(), slices + 1);
+        longest = longest.max(slice.elapsed());
+        if !more {
+            break;
+        }
+        between(fib, begin.elapsed());
+    }
+    format!(
+        "{:.0} ms in {slices} slices, the longest {:.2} ms",
+        working.as_secs_f64() * 1e3,
+        longest.as_secs_f64() * 1e3
+    )
 }
 
 fn define(fib: &mut LinuxFib, interface: u32) {

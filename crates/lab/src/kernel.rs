@@ -88,6 +88,8 @@ pub struct Changes {
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// Lines that have these are kept.
+    words: &'static str,
     deleted: Vec<String>,
     written: Vec<String>,
     /// What `ip` says when the kernel had more to tell than it could read.
@@ -103,6 +105,11 @@ const MARK_LIMIT: Duration = Duration::from_secs(30);
 impl<'a> Monitor<'a> {
     /// Starts watching a host.
     pub fn start(host: &'a Namespace) -> Result<Self> {
+        Self::start_for(host, "proto 75")
+    }
+
+    /// Starts watching a host for routes and next hops of others: those whose lines have these words.
+    pub fn start_for(host: &'a Namespace, words: &'static str) -> Result<Self> {
         let (output, writer) = std::io::pipe()?;
         let mut command = host.command("ip");
         command.args(["-o", "-rcvbuf", "67108864", "monitor", "route", "nexthop"]);
@@ -110,7 +117,7 @@ impl<'a> Monitor<'a> {
         let child = command.spawn().context("running ip monitor")?;
         // It would hold the pipe open.
         drop(command);
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::new(Mutex::new(Seen { words, ..Seen::default() }));
         let sink = Arc::clone(&seen);
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -183,10 +190,10 @@ impl Seen {
             if line.contains(MARK) {
                 let metric = line.split("metric ").nth(1).and_then(|rest| rest.split(' ').next());
                 self.mark = metric.and_then(|metric| metric.parse().ok()).unwrap_or(self.mark);
-            } else if line.contains("proto 75") {
+            } else if line.contains(self.words) {
                 self.deleted.push(line);
             }
-        } else if line.contains("proto 75") {
+        } else if line.contains(self.words) {
             self.written.push(line);
         }
     }

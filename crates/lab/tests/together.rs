@@ -28,6 +28,7 @@ mod migration;
 mod monitoring;
 mod operator;
 mod origin_validation;
+mod others;
 mod outsiders;
 mod packets;
 mod paths;
