@@ -38,7 +38,7 @@ use crate::{
     keeping, kernel,
     metrics::Applying,
     pace::Pace,
-    service::api_repairs,
+    repairs,
 };
 
 /// Pause between two lines about what the backend refuses.
@@ -397,7 +397,7 @@ impl Engine {
             last_errors: report.last_errors().map(error).collect(),
             routes_refused: report.refused.routes().len() as u64,
             next_hops_refused: report.refused.handles().len() as u64,
-            repairs: Some(api_repairs(report.repairs)),
+            repairs: Some(repairs::api(report.repairs)),
             claimed_by,
         }
     }

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::{claiming::Claimed, engine::Engine};
+use crate::{claiming::Claimed, engine::Engine, repairs::since};
 
 /// Between two rounds: what other programs do meanwhile is read together.
 const ROUND: Duration = Duration::from_millis(10);
@@ -217,21 +217,6 @@ impl Engine {
             last = what,
             "what others changed is as it was"
         );
-    }
-}
-
-/// What was counted between two times. Another backend begins at 0.
-fn since(now: Repairs, before: Repairs) -> Repairs {
-    let less = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
-    Repairs {
-        removed: less(now.removed, before.removed),
-        replaced: less(now.replaced, before.replaced),
-        next_hops: less(now.next_hops, before.next_hops),
-        unseen: less(now.unseen, before.unseen),
-        strays: less(now.strays, before.strays),
-        pauses: less(now.pauses, before.pauses),
-        overruns: less(now.overruns, before.overruns),
-        comparisons: less(now.comparisons, before.comparisons),
     }
 }
 

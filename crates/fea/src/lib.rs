@@ -32,6 +32,7 @@ mod metrics;
 mod monitor;
 mod pace;
 mod refusals;
+mod repairs;
 mod service;
 mod vrfs;
 

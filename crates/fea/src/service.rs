@@ -16,6 +16,7 @@ use crate::{
     engine::Engine,
     interfaces, kernel,
     refusals::{self, Known},
+    repairs,
     vrfs::{self, Vrfs},
 };
 
@@ -42,12 +43,6 @@ impl FeaService {
 pub(crate) fn check(configuration: &Configuration) -> Result<(), XrlError> {
     kernel::known(&configuration.backend)?;
     vrfs::check(&configuration.vrfs)
-}
-
-pub(crate) fn api_repairs(repairs: holdfast_fib::Repairs) -> Repairs {
-    let holdfast_fib::Repairs { removed, replaced, next_hops, unseen, strays, pauses, overruns, comparisons } =
-        repairs;
-    Repairs { removed, replaced, next_hops, unseen, strays, pauses, overruns, comparisons }
 }
 
 impl FeaServer for FeaService {
@@ -164,7 +159,7 @@ impl FeaServer for FeaService {
     }
 
     async fn compare(&self, _cx: &CallContext, _request: Empty) -> Result<Repairs, XrlError> {
-        Ok(api_repairs(self.engine.compare().await?))
+        Ok(repairs::api(self.engine.compare().await?))
     }
 
     async fn shutdown(&self, _cx: &CallContext, request: ShutdownRequest) -> Result<Empty, XrlError> {
