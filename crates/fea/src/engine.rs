@@ -35,7 +35,7 @@ use crate::{
     batch,
     claiming::{self, Claimed},
     interfaces::{Interfaces, Part},
-    keeping, kernel,
+    kernel,
     metrics::Applying,
     pace::Pace,
     repairs,
@@ -202,7 +202,7 @@ impl Engine {
         }
         let fib = kernel::backend(&self.place, &backend, ours).instrument(self.span.clone()).await?;
         let before = self.claim(fib.as_ref(), ours.table, &lease).await?;
-        let watched = keeping::watch(fib.as_ref())
+        let watched = kernel::watch(fib.as_ref())
             .map_err(|error| XrlError::unavailable(format!("watching netlink: {error}")))?;
         if let Some((name, before)) = now {
             let _turn = self.turn.lock().await;

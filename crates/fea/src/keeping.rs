@@ -4,12 +4,11 @@ use std::{
     convert::Infallible,
     future::pending,
     io,
-    os::{fd::AsFd, unix::net::UnixDatagram as StdDatagram},
     rc::Rc,
     time::{Duration, Instant},
 };
 
-use holdfast_fib::{Fib, Interference, Repairs};
+use holdfast_fib::{Interference, Repairs};
 use holdfast_xrl::XrlError;
 use tokio::{
     io::Interest,
@@ -218,14 +217,6 @@ impl Engine {
             "what others changed is as it was"
         );
     }
-}
-
-/// To wait until the backend has something to read. tokio has no safe way to wait for a foreign socket: only waited on, a
-/// socket is a socket.
-pub(crate) fn watch(fib: &dyn Fib) -> io::Result<Option<Rc<UnixDatagram>>> {
-    let Some(watched) = fib.watched() else { return Ok(None) };
-    let socket = UnixDatagram::from_std(StdDatagram::from(watched.as_fd().try_clone_to_owned()?))?;
-    Ok(Some(Rc::new(socket)))
 }
 
 async fn readable(socket: Option<Rc<UnixDatagram>>) {

@@ -1,11 +1,15 @@
 //! The kernel, where a table is.
 
-use std::os::fd::OwnedFd;
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixDatagram as StdDatagram},
+    rc::Rc,
+};
 
 use holdfast_fib::{Fib, NoneFib, TableId};
 use holdfast_fib_linux::{Interface, LinuxFib, Monitor, Ownership, socket};
 use holdfast_sockets::Place;
 use holdfast_xrl::XrlError;
+use tokio::net::UnixDatagram;
 use tracing::warn;
 
 /// The backend of this name.
@@ -84,6 +88,14 @@ pub(crate) async fn one(place: &Place) -> Result<OwnedFd, XrlError> {
         Some(socket) => Ok(socket),
         None => socket().map_err(refused),
     }
+}
+
+/// To wait until the backend has something to read. tokio has no safe way to wait for a foreign socket: only waited on, a
+/// socket is a socket.
+pub(crate) fn watch(fib: &dyn Fib) -> std::io::Result<Option<Rc<UnixDatagram>>> {
+    let Some(watched) = fib.watched() else { return Ok(None) };
+    let socket = UnixDatagram::from_std(StdDatagram::from(watched.try_clone_to_owned()?))?;
+    Ok(Some(Rc::new(socket)))
 }
 
 fn refused(error: std::io::Error) -> XrlError {
