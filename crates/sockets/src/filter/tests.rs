@@ -42,6 +42,14 @@ fn takes_header(program: &[Instruction], header: &[u8]) -> bool {
             Instruction::Take => return true,
             Instruction::Drop => return false,
             Instruction::Payload(_) | Instruction::Select(_) => panic!("a filter steers nothing"),
+            Instruction::MessageHalf(_)
+            | Instruction::MessageWord(_)
+            | Instruction::Value(_)
+            | Instruction::Index(_)
+            | Instruction::FindAttribute
+            | Instruction::ToIndex
+            | Instruction::WordAtIndex(_)
+            | Instruction::And(_) => panic!("no netlink socket has this filter"),
         }
     }
 }
