@@ -322,9 +322,9 @@ impl Neighbor {
         Self { name: format!("{}:{location}", self.name), location, ..self.clone() }
     }
 
-    /// Whether it is whoever is the neighbour on an interface.
-    pub(crate) fn is_unnumbered(&self) -> bool {
-        matches!(self.location, Location::Neighbor(_))
+    /// Whether the configuration names the interface whose link it is on.
+    pub(crate) fn is_on_link(&self) -> bool {
+        self.source.remote.interface().is_some()
     }
 
     /// What the session needs.

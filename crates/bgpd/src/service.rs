@@ -377,10 +377,10 @@ impl Running {
         self.bgp.surroundings.validation.set(&self.bgp, validates);
         self.change_redistribution(redistribute);
         self.change_rib_policy(rib_policy);
-        let unnumbered = peers.neighbors.iter().any(Neighbor::is_unnumbered);
+        let are_on_links = peers.neighbors.iter().any(Neighbor::is_on_link);
         *self.bgp.ranges.borrow_mut() = peers.ranges;
         self.accept(true);
-        self.hear_neighbors(unnumbered);
+        self.hear_neighbors(are_on_links);
     }
 
     fn hear_neighbors(&mut self, wanted: bool) {

@@ -484,7 +484,10 @@ impl Objects {
             // An interface without IPv6: the object serves IPv4 routes only.
             Err(_) if exit.gateway.is_none() => create(Form::Ipv4)?,
             // An address of a cloud is alone in its network, and the gateway outside of it: the operator has named the interface.
-            Err(refusal) if is_unreachable(&refusal) => create(Form::OnLink)?.or(Err(refusal)),
+            // IPv6 addresses go with their link, and come back: until then a gateway in their network is no such one.
+            Err(refusal) if exit.gateway.is_some_and(|it| it.is_ipv4()) && is_unreachable(&refusal) => {
+                create(Form::OnLink)?.or(Err(refusal))
+            }
             made => made,
         };
         if let Ok(id) = made {

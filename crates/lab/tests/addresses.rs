@@ -242,7 +242,7 @@ fn rip_is_spoken_in_each_network_of_a_link() -> Result<()> {
         &us,
         "[router]\nid = \"10.0.0.1\"\nasn = 65000\n[[static]]\nprefix = \"203.0.113.0/24\"\nblackhole = true\n\
          [rip]\nupdate = 2\ntimeout = 10\ngarbage = 10\nfamilies = [\"ipv4\"]\n\
-         [[rip.interface]]\nname = \"n1\"\n[[rip.redistribute]]\nfrom = \"static\"\n",
+         [[rip.interface]]\nname = \"n1\"\n[[rip.redistribute]]\nfrom = \"static\"\npolicy = \"accept-all\"\n",
     )?;
     wait::until("our route at the neighbor in the second network", LIMIT, || {
         let line = them.ip(&["route", "show", "203.0.113.0/24"]).map_err(|error| error.to_string())?;

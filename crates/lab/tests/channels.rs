@@ -83,7 +83,11 @@ const SOCKETS: [(&str, &[&str], &str); 6] = [
         "BGP; opened by the fea, held by the keeper, handed over to transport",
     ),
     ("tcp 179", &["keeper", "bgp"], "a session; let in by transport, handed over to bgp, held by the keeper"),
-    ("netlink", &["fea"], "the kernel's routes and interfaces"),
+    (
+        "netlink",
+        &["keeper", "fea"],
+        "the kernel's routes and interfaces; of claims on tables the keeper has copies",
+    ),
 ];
 
 /// Processes by name.
