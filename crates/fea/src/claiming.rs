@@ -35,6 +35,11 @@ struct Held {
 }
 
 impl Claimed {
+    /// A router with the same lease has the table.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.held.is_none()
+    }
+
     /// Readable when another router asks who has the table.
     pub(crate) fn asked(&self) -> Option<Rc<UnixDatagram>> {
         self.held.as_ref().map(|held| Rc::clone(&held.asked))
@@ -72,19 +77,11 @@ pub(crate) async fn claim(
     (table, vrf): (TableId, Option<&str>),
     lease: &str,
 ) -> Result<Claimed, XrlError> {
-    let key = key(table, vrf);
-    if let Some(claim) = kept(place, keeper, &key).await {
+    if let Some(claim) = kept(place, keeper, &key(table, vrf)).await {
         return held(table, claim);
     }
-    if let Some(claim) = Claim::take(kernel::one(place).await?, table).map_err(refused)? {
-        let copy = claim.as_fd().try_clone_to_owned().map_err(refused)?;
-        let on_death = OnDeath::Keep.into();
-        let request = PutRequest { key, on_death, ..PutRequest::default() };
-        // Without the keeper the claim lives as long as this process.
-        if let Err(error) = keeper.put(request, vec![copy]).await {
-            warn!(event = "table-claim", "the claim on the table ends with this process: {error}");
-        }
-        return held(table, claim);
+    if let Some(claimed) = take(place, keeper, (table, vrf)).await? {
+        return Ok(claimed);
     }
     let owner = ask(place, table).await?;
     let (owners_lease, who) = owner.split_once('\n').unwrap_or(("", "another program"));
@@ -94,6 +91,28 @@ pub(crate) async fn claim(
     }
     let table = table.0;
     Err(XrlError::failed_precondition(format!("{who} has the table {table} of this namespace")))
+}
+
+/// Claims a table that nobody has; `None` while another router has it.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) async fn take(
+    place: &Place,
+    keeper: &KeeperClient,
+    (table, vrf): (TableId, Option<&str>),
+) -> Result<Option<Claimed>, XrlError> {
+    let Some(claim) = Claim::take(kernel::one(place).await?, table).map_err(refused)? else {
+        return Ok(None);
+    };
+    let copy = claim.as_fd().try_clone_to_owned().map_err(refused)?;
+    let request =
+        PutRequest { key: key(table, vrf), on_death: OnDeath::Keep.into(), ..PutRequest::default() };
+    // Without the keeper the claim lives as long as this process.
+    if let Err(error) = keeper.put(request, vec![copy]).await {
+        warn!(event = "table-claim", "the claim on the table ends with this process: {error}");
+    }
+    held(table, claim).map(Some)
 }
 
 /// Gives a table up.

@@ -486,6 +486,23 @@ impl Engine {
         }
     }
 
+    /// Whether another router with the same lease has the table.
+    pub(crate) fn shares_table(&self) -> bool {
+        self.claimed.borrow().as_ref().is_some_and(Claimed::is_shared)
+    }
+
+    /// Claims the table that a router with the same lease has left; whether it has.
+    pub(crate) async fn inherit_table(&self) -> bool {
+        let Some(table) = self.claimed.borrow().as_ref().map(|claimed| claimed.table) else { return false };
+        let taken = claiming::take(&self.place, &self.keeper, (table, self.vrf.as_deref())).await;
+        let Ok(Some(claimed)) = taken else { return false };
+        self.span.in_scope(|| {
+            info!(event = "table-inherited", table = table.0, "the router that shared the table has left it");
+        });
+        self.claimed.replace(Some(claimed));
+        true
+    }
+
     /// Tells other routers who has the table, if they have asked.
     pub(crate) fn answer_claims(&self) {
         let wanted = self.wanted.borrow();

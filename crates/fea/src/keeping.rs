@@ -88,11 +88,16 @@ impl Engine {
             self.answer_claims();
             let now = Instant::now();
             if settles_at.is_some_and(|at| at <= now) {
-                // A refusal was said when it began.
-                let _ = self.settle().await;
                 settles_at = None;
+                match self.shares_table() {
+                    true if self.inherit_table().await => schedule.doubt(),
+                    true => {}
+                    // A refusal was said when it began.
+                    false => _ = self.settle().await,
+                }
             }
-            settles_at = self.waits().then(|| settles_at.unwrap_or(now + SETTLE));
+            let is_unsettled = self.waits() || self.shares_table();
+            settles_at = is_unsettled.then(|| settles_at.unwrap_or(now + SETTLE));
             sleep(ROUND).await;
         }
     }
@@ -116,11 +121,11 @@ impl Engine {
     }
 
     async fn wait_for_work(&self, schedule: &Schedule, said: &Said, settles_at: Option<Instant>) {
-        let watched = self.watched.borrow().clone();
+        let watched = self.heard();
         let asked = self.claimed.borrow().as_ref().and_then(Claimed::asked);
         let next_line = said.at.filter(|_| self.repairs() != said.repairs).map(|at| at + LINES);
-        let next =
-            [self.next_due(), next_line, settles_at].into_iter().flatten().chain([schedule.due()]).min();
+        let comparison = (!self.shares_table()).then(|| schedule.due());
+        let next = [self.next_due(), next_line, settles_at, comparison].into_iter().flatten().min();
         tokio::select! {
             () = self.stirred.notified() => {}
             () = readable(watched) => {}
@@ -129,10 +134,16 @@ impl Engine {
         }
     }
 
+    /// Where the doings of other programs are heard. Of a table that a router with the same lease has, they are not: each of the
+    /// two would undo what the other writes.
+    fn heard(&self) -> Option<Rc<UnixDatagram>> {
+        self.watched.borrow().clone().filter(|_| !self.shares_table())
+    }
+
     /// Reads what there is to read, and does what follows from that, slice by slice.
     async fn round(&self, schedule: &mut Schedule) -> Result<(), XrlError> {
         let now = Instant::now();
-        if let Some(watched) = self.watched.borrow().clone() {
+        if let Some(watched) = self.heard() {
             let read =
                 watched.try_io(Interest::READABLE, || match self.with(|backend| backend.fib.hear(now)) {
                     Ok(true) => Ok(Ok(())),
@@ -149,7 +160,8 @@ impl Engine {
             schedule.doubt();
         }
         let is_asked = self.asked.get().is_some_and(|target| target > self.repairs().comparisons);
-        if (is_asked || schedule.due() <= now) && self.backend.borrow().is_some() {
+        let is_due = schedule.due() <= now && !self.shares_table();
+        if (is_asked || is_due) && self.backend.borrow().is_some() {
             let _turn = self.turn.lock().await;
             self.with(|backend| backend.fib.compare_begin())?;
             if self.is_comparing() {

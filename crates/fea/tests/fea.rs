@@ -451,6 +451,23 @@ fn a_router_that_shares_the_lease_has_the_table_as_well() {
             (second.status().await.backend.as_str(), third.status().await.backend.as_str()),
             ("linux", "")
         );
+        // The second one does not undo what the first one writes.
+        second.sync(routes(2)).await;
+        first.sync(routes(3)).await;
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            assert_eq!(installed(), 3);
+        }
+        // It has the table when the first one has gone, and keeps it.
+        first.manager.shutdown(ShutdownRequest { keep_routes: true }).await.expect("shut down");
+        let until = async |count| {
+            while installed() != count {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), until(2)).await.expect("it compares the table");
+        ip("route del 20.0.1.0/24 proto 75");
+        timeout(Duration::from_secs(20), until(2)).await.expect("the route is written again");
     });
 }
 
