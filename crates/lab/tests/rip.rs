@@ -564,7 +564,8 @@ fn what_the_kernel_refuses_is_shown_as_rejected_until_it_is_over() -> Result<()>
     let disable_ipv6 = |value: &'static str| {
         us.run(move || std::fs::write("/proc/sys/net/ipv6/conf/n1/disable_ipv6", value))
     };
-    // Of no network of its interface; and of a family that the interface has not.
+    // An address of the host itself; and of a family that the interface has not.
+    us.ip(&["address", "add", "192.0.2.9/32", "dev", "lo"])?;
     disable_ipv6("1")??;
     let configuration = "[router]\nid = \"10.0.0.1\"\nasn = 65000\n\
         [[static]]\nprefix = \"20.0.0.0/24\"\nnext-hop = \"192.0.2.9\"\ninterface = \"n1\"\n\
@@ -588,6 +589,7 @@ fn what_the_kernel_refuses_is_shown_as_rejected_until_it_is_over() -> Result<()>
     ensure!(!counters.trim_end().ends_with(" 0"), "{counters}");
 
     // Each is healed by itself.
+    us.ip(&["address", "del", "192.0.2.9/32", "dev", "lo"])?;
     us.ip(&["address", "add", "192.0.2.1/24", "dev", "n1"])?;
     until_shown(&router, "20.0.0.0/24", ">*")?;
     until_kernel(&us, "20.0.0.0/24", Some("via 192.0.2.9 dev n1"))?;
