@@ -35,8 +35,11 @@ pub(crate) const PORTS_MASK: u32 = !0xfff;
 
 /// The common part. Numbers of processes, which the kernel takes for ports, end far below, and those that it chooses when a
 /// process has several sockets begin above.
-static PORTS: LazyLock<u32> =
-    LazyLock::new(|| 1 << 30 | (RandomState::new().hash_one(0_u8) as u32 & (PORTS_MASK >> 2)));
+static PORTS: LazyLock<u32> = LazyLock::new(|| common(RandomState::new().hash_one(0_u8) as u32));
+
+fn common(random: u32) -> u32 {
+    (1 << 30) | (random & PORTS_MASK & ((1 << 30) - 1))
+}
 
 /// The next port's own part.
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
@@ -94,5 +97,19 @@ fn set_receive_buffer(socket: &OwnedFd, octets: usize) -> io::Result<()> {
     match sockopt::set_socket_recv_buffer_size_force(socket, octets) {
         Err(Errno::PERM) => Ok(sockopt::set_socket_recv_buffer_size(socket, octets)?),
         result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_common_part_of_ports_has_no_bit_of_their_own_parts() {
+        for random in [0, 0xfff, 0xc00, 0x1234_5678, u32::MAX] {
+            let common = common(random);
+            assert_eq!(common & PORTS_MASK, common);
+            assert!((1 << 30..1 << 31).contains(&common));
+        }
     }
 }

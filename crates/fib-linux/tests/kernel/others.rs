@@ -1,6 +1,10 @@
 //! What other programs do to our routes and next hops, and what becomes of theirs.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::ErrorKind,
+    os::unix::net::UnixDatagram,
+    time::{Duration, Instant},
+};
 
 use holdfast_fib::{Fib, Handle, Repairs};
 use holdfast_fib_linux::LinuxFib;
@@ -22,6 +26,44 @@ fn six_routes() -> LinuxFib {
     hear(&mut fib);
     assert_eq!(fib.report().repairs, Repairs::default(), "our own echoes are not heard");
     fib
+}
+
+/// Whether the kernel has queued a notice for us, which is taken then.
+fn is_told(fib: &LinuxFib) -> bool {
+    let watched = fib.watched().expect("the kernel is watched").try_clone_to_owned().expect("a copy");
+    let mut octets = [0; 4096];
+    match UnixDatagram::from(watched).recv(&mut octets) {
+        Ok(length) => {
+            eprintln!("told: {:02x?}", &octets[..length]);
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            false
+        }
+    }
+}
+
+#[test]
+fn what_we_do_ourselves_is_not_even_queued_nor_what_is_none_of_ours() {
+    in_a_namespace(|| {
+        let mut fib = six_routes();
+        define(&mut fib, 1, &[via("fd01::2", "eth1")]);
+        add(&mut fib, "20.0.1.0/24", 2);
+        delete(&mut fib, "20.0.2.0/24");
+        // Another table of ours, and other programs' routes elsewhere.
+        let mut other = vrf_table(200);
+        define(&mut other, 1, &[via("10.0.0.2", "eth0")]);
+        add(&mut other, "20.0.0.0/24", 1);
+        ip("route add 20.0.9.0/24 via 10.0.0.9 metric 21 proto bgp");
+        ip("route add 20.0.9.0/24 via 10.0.0.9 metric 20 proto bgp table 77");
+        assert!(!is_told(&fib) && !is_told(&other));
+        // The kernel removes IPv6 routes with their link.
+        ip("link set eth0 down");
+        assert!(!is_told(&fib) && !is_told(&other), "the link tells");
+        ip("route add 20.0.9.0/24 via 10.1.0.9 metric 20 proto bgp");
+        assert!(is_told(&fib) && !is_told(&fib) && !is_told(&other));
+    });
 }
 
 fn all() -> [Vec<String>; 2] {
