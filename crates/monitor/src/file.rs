@@ -1,6 +1,6 @@
 //! Files that are written by a thread of their own: a disk that is slow or full holds up nobody else.
 //!
-//! A file is written under its name with `.tmp` behind it, and gets its name when all of it is on the disk. A file of which a piece
+//! A file is written under its name with `.tmp` behind it, and gets its name when all of it is written. A file of which a piece
 //! could not be written never does: a table is removed, and messages stay as `.tmp` up to the last whole record. Between the thread
 //! and those who write stands a queue with a bound; what does not fit is dropped and counted.
 
@@ -200,11 +200,8 @@ impl Writer {
 
     fn end(&mut self) -> io::Result<()> {
         let Some(Dump { name, state: State::Whole(file, _) }) = self.file.take() else { return Ok(()) };
-        // A file system may take octets that it has no room for, and say so when they are to be on the disk.
-        if let Err(error) = file.sync_data() {
-            let _ = fs::remove_file(temporary(&name));
-            return Err(error);
-        }
+        // Not synced: a disk that others keep busy takes half a minute for that, and an upgrade would wait.
+        drop(file);
         fs::rename(temporary(&name), &name)?;
         info!(event = "mrt-written", file = %name.display(), "dump written");
         Ok(())
