@@ -123,7 +123,8 @@ impl<P: IpPrefix> ToldFamily<P> {
         }
     }
 
-    /// The number of what was said of a prefix, if that is one thing. Of prefixes with the same number the same was said.
+    /// The place in `said` of the change that the journal has of a prefix, if there is exactly one. Prefixes of one place were
+    /// announced with the same attributes, or withdrawn.
     #[inline]
     pub(crate) fn sole_item(&self, prefix: P) -> Option<u32> {
         let first = self.mentions.first().filter(|first| *first == prefix);

@@ -256,7 +256,8 @@ impl Streams {
         self.part(peer, member);
     }
 
-    /// What is told to the member is not entered in the journal any more, if nobody else is told it. Whether it was.
+    /// Ends the history of the member in the journal, unless other members of its stream have the same history. Returns whether
+    /// there was a history to end.
     pub(crate) fn end_history(&mut self, member: &mut Member) -> bool {
         let Some(stream) = self.get_mut(member.stream) else { return false };
         let has_begun = ![JournalEntry::NONE, JournalEntry::LOST].contains(&stream.head);

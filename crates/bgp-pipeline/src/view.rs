@@ -110,7 +110,8 @@ fn first(paths: &[Path]) -> Path {
     paths.first().copied().unwrap_or(Path::NONE)
 }
 
-/// Routes of one set and source that were told as they are told now, by the number of what was said of them.
+/// A route that the peer was told as the view has the route now. The next prefix with the same set and source, and the same place
+/// in the journal, needs no other comparison.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Alike {
     set: SetId,

@@ -192,7 +192,7 @@ impl ReplicationLog {
         self.folded.set(octets);
     }
 
-    /// A history goes on no more, though its session does.
+    /// Counts a history that ended while its session continues.
     pub(crate) fn history_ended(&self) {
         self.begun.set(self.begun.get() + 1);
     }

@@ -25,10 +25,10 @@ pub(crate) struct Protection {
     begun: Option<Key>,
 }
 
-/// How long a read waits for room in the log before its session goes on without protection, whoever fills the log.
+/// A read that has found no room in the log for so long ends the protection of its own session.
 pub(crate) const ROOM: Duration = Duration::from_secs(10);
 
-/// Whether a session is one of the process before, and what its peer was told is not known yet.
+/// Whether a session is one of the process before whose history `bgp` has not read yet.
 fn is_unread(slot: &Slot, peer: PeerIndex, pipeline: &Pipeline) -> bool {
     slot.takeover.is_some() && !pipeline.is_told(peer)
 }
@@ -143,8 +143,8 @@ impl Protection {
         sessions.slots().filter_map(holding).collect()
     }
 
-    /// What helps a read of this peer that has found no room in the log for so long. The session of the process before whose
-    /// history has not been read cannot go on without the log: its reads wait until it has been.
+    /// Decides how a read of this peer finds room in the log, which it has `waited` for. A session of the process before whose
+    /// history `bgp` has not read yet would end without the log: its reads wait.
     pub(crate) fn relieve(
         &self,
         (sessions, pipeline): (&Sessions, &Pipeline),

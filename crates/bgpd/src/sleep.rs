@@ -12,7 +12,7 @@ use crate::bgp::Bgp;
 
 /// How often it is looked whether the machine has slept.
 const LOOK: Duration = Duration::from_secs(2);
-/// What the two clocks may differ by because they are read one after the other.
+/// A shorter sleep is none: the two clocks are read one after the other.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// How far the clock that counts sleep is ahead of the one that does not.

@@ -84,7 +84,7 @@ pub enum Failure {
     #[error("{0}")]
     Wrong(Diagnostics),
     /// Settings of this host, which are printed already, are not as the configuration needs them.
-    #[error("{0} settings of this host are not as the configuration needs them: sysctl(8) changes them")]
+    #[error("settings of this host that the configuration needs otherwise: {0} (sysctl(8) changes them)")]
     Host(usize),
     /// A key, certificate, request or revocation list cannot be made, or not be kept.
     #[error("{0}")]

@@ -25,7 +25,7 @@ pub(crate) struct Setting {
     pub(crate) value: String,
     /// As it should be.
     pub(crate) should_be: String,
-    /// What does not work otherwise.
+    /// The effect of the present value.
     pub(crate) because: String,
 }
 

@@ -92,7 +92,7 @@ impl Recorder {
         self.items.push(END_OF_RIB | family::<P>());
     }
 
-    /// What is written, behind its length.
+    /// Appends a length of four octets, and the octets that `write` appends.
     fn sized(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.items.len();
         self.items.extend_from_slice(&[0; 4]);

@@ -1,4 +1,4 @@
-//! Lists of prefixes in entries: each with no more than differs from the one before.
+//! Lists of prefixes in entries: each prefix is written as its difference from the prefix before.
 //!
 //! ```text
 //!   0 to 128   a prefix of this length: its octets follow, as in NLRI
@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use holdfast_types::IpPrefix;
 
-/// What is read is not what any version of this process has written.
+/// An entry of the journal that no version of `bgp` up to this one has written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("cannot be read: it was damaged, or written by a later version")]
 pub struct Unreadable;

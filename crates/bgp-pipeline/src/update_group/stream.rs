@@ -87,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// What the members have been told is in the journal no more.
+    /// The journal has no entries of this stream any more.
     pub(super) fn lose_history(&mut self) {
         self.head = JournalEntry::LOST;
         self.queue.iter_mut().for_each(|chunk| chunk.entry = JournalEntry::LOST);

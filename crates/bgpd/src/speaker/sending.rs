@@ -124,7 +124,7 @@ impl Speaker {
         }
     }
 
-    /// What is queued on these connections is written with what is urgent.
+    /// Has the messages that are queued on these connections written before those of all others.
     pub(crate) fn hurry(&mut self, connections: impl Iterator<Item = Key>) {
         self.urgent.extend(connections);
     }
